@@ -3,16 +3,16 @@ parsed in a process: the same answer, and the loop goes on meanwhile.
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from tree_sitter import Parser
+from tree_sitter import Node, Parser
 
 from cellblock.base.admission import Admission, QueueBound
 from cellblock.base.budget import Account
@@ -23,6 +23,8 @@ from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.parser_process import Parsed
 from cellblock.script.parsing import AT_ONCE, INLINE_BYTES, RESERVED, Parsers
 from cellblock.script.trees import MAX_COST, MAX_LEVELS
+from support.at_once import at_once
+from support.loop_steps import longest_step
 from support.memory_host import World, codes, succeed, turns
 from support.processes import gone
 from support.waits import until, within
@@ -35,7 +37,7 @@ MIXED = (
 
 async def found(source: bytes) -> Imports:
     """What is found with processes of its own."""
-    return await Parsers().parsed(source, Account.of_one())
+    return await within(Parsers().parsed(source, Account.of_one()))
 
 
 @pytest.fixture
@@ -62,32 +64,27 @@ async def test_a_large_script_is_parsed_apart_with_the_same_answer(
     ending: bytes, parsed_here: list[int]
 ) -> None:
     source = MIXED + b"f(1);\n" * (INLINE_BYTES // 6) + ending
-    imports = await within(found(source))
+    assert await found(source) == find_imports(source, 20)
     assert parsed_here == []
-    assert imports == find_imports(source, 20)
 
 
 async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "INLINE_SECONDS", 0.0)
     source = MIXED * 100
-    assert await within(found(source)) == find_imports(source, 20)
+    assert await found(source) == find_imports(source, 20)
 
 
 async def test_a_refusal_comes_from_apart(parsed_here: list[int]) -> None:
     with pytest.raises(TooComplex, match="nested too deeply"):
-        await within(found(b"[" * 200_000))
+        await found(b"[" * 200_000)
     assert parsed_here == []
 
 
 async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
-    work = asyncio.ensure_future(found(b"function f(a) { return a.map((x) => x + 1); }\n" * 10_000))
-    turns = 0
-    while not work.done():
-        turns += 1
-        await asyncio.sleep(0.005)
-    await work
-    # Parsed here, it would have taken all of the time in one turn.
-    assert turns > 5
+    with longest_step() as longest:
+        await found(b"function f(a) { return a.map((x) => x + 1); }\n" * 22_000)
+    # Parsed here, it would have taken all of the time in one step.
+    assert longest[0] < 0.2
 
 
 async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +92,10 @@ async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(parsing, "WALL_SECONDS", 0.0)
         with pytest.raises(TooSlow):
-            await within(found(large))
+            await found(large)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TooComplex, match="ran out"):
-        await within(found(large))
+        await found(large)
 
 
 async def test_a_cancelled_caller_leaves_no_process() -> None:
@@ -286,11 +283,15 @@ SOURCE = b"const { a } = await tools.look({ q: `x${1}` });\n" * 40
 NEVER_ENDS = b",+" * 4_096
 
 
+def parsed(source: bytes = SOURCE, *, typescript: bool = False, is_late: bool = False) -> Node:
+    return trees.parse(source, typescript=typescript, is_late=lambda: is_late)
+
+
 def test_a_source_that_was_parsed_stays_nowhere() -> None:
-    trees.parse(SOURCE, typescript=False, is_late=lambda: False)
+    parsed()
     before = sys.getrefcount(SOURCE)
     for _ in range(50):
-        trees.parse(SOURCE, typescript=False, is_late=lambda: False)
+        parsed()
     assert sys.getrefcount(SOURCE) == before, "the parser holds on to what it has read"
 
 
@@ -298,7 +299,7 @@ def test_a_source_whose_parser_was_stopped_stays_nowhere() -> None:
     before = sys.getrefcount(NEVER_ENDS)
     for _ in range(10):
         with pytest.raises(ValueError, match="Parsing failed"):
-            trees.parse(NEVER_ENDS, typescript=False, is_late=lambda: True)
+            parsed(NEVER_ENDS, is_late=True)
     assert sys.getrefcount(NEVER_ENDS) == before, "the parser holds on to what it has read"
 
 
@@ -309,10 +310,8 @@ def test_nothing_that_the_parser_was_given_stays(*, is_stopped: bool) -> None:
         return sum(isinstance(one, memoryview) for one in gc.get_objects())
 
     def parse() -> None:
-        try:
-            trees.parse(NEVER_ENDS if is_stopped else SOURCE, typescript=False, is_late=lambda: is_stopped)
-        except ValueError:
-            assert is_stopped
+        with pytest.raises(ValueError) if is_stopped else contextlib.nullcontext():
+            parsed(NEVER_ENDS if is_stopped else SOURCE, is_late=is_stopped)
 
     parse()
     before = views()
@@ -323,9 +322,8 @@ def test_nothing_that_the_parser_was_given_stays(*, is_stopped: bool) -> None:
 
 def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> None:
     before = sys.getrefcount(SOURCE)
-    root = trees.parse(SOURCE, typescript=True, is_late=lambda: False)
-    assert root.text == SOURCE
-    assert root.children[0].text == SOURCE.splitlines()[0]
+    root = parsed(typescript=True)
+    assert (root.text, root.children[0].text) == (SOURCE, SOURCE.splitlines()[0])
     del root
     assert sys.getrefcount(SOURCE) == before
 
@@ -345,7 +343,7 @@ def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> 
 )
 def test_a_source_read_in_pieces_has_the_tree_of_the_whole(source: bytes) -> None:
     whole = Parser(trees._language(False)).parse(source).root_node
-    pieces = trees.parse(source, typescript=False, is_late=lambda: False)
+    pieces = parsed(source)
     assert (str(pieces), pieces.end_byte) == (str(whole), whole.end_byte)
 
 
@@ -360,7 +358,7 @@ def test_somebody_who_looks_at_all_objects_disturbs_no_parse() -> None:
     looking.start()
     try:
         for _ in range(500):
-            assert trees.parse(SOURCE, typescript=False, is_late=lambda: False).text == SOURCE
+            assert parsed().text == SOURCE
     finally:
         ended.set()
         looking.join()
@@ -369,11 +367,10 @@ def test_somebody_who_looks_at_all_objects_disturbs_no_parse() -> None:
 def test_parses_at_once_read_their_own_sources() -> None:
     def parse(number: int) -> bool:
         source = b"a%d(`${b}`);\n" % number * 3_000
-        root = trees.parse(source, typescript=False, is_late=lambda: False)
+        root = parsed(source)
         return root.text == source and not root.has_error and root.named_child_count == 3_000
 
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(parse, range(10, 42)))
+    assert all(at_once(parse, range(10, 42)))
 
 
 BOUND = 20.0
@@ -431,13 +428,16 @@ def test_long_chains_are_ordinary_and_very_long_ones_are_refused(name: str) -> N
     assert refused(CHAINS[name](MAX_COST + 10))
 
 
-def test_what_is_long_but_flat_is_fine() -> None:
-    many = 3_000
-    assert not refused("f([{ a: (1) }]);\n" * many)
-    assert not refused("[" + "[1], " * many + "]")
-    assert not refused("const text = `" + "[({" * many + "`;")
-    assert not refused("a, " * many + "a")
-
-
-def test_an_ordinary_mistake_in_a_long_script_stays_a_syntax_error() -> None:
-    assert not refused("f([{ a: (1) }]);\n" * 500 + "const = 1;\n" + "g({ b: [2] });\n" * 500)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f([{ a: (1) }]);\n" * 3_000,
+        "[" + "[1], " * 3_000 + "]",
+        "const text = `" + "[({" * 3_000 + "`;",
+        "a, " * 3_000 + "a",
+        "f([{ a: (1) }]);\n" * 500 + "const = 1;\n" + "g({ b: [2] });\n" * 500,
+    ],
+    ids=["calls", "lists", "a text", "a sequence", "an ordinary mistake, which stays a syntax error"],
+)
+def test_what_is_long_but_flat_is_fine(code: str) -> None:
+    assert not refused(code)

@@ -85,7 +85,10 @@ def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_
 ) -> None:
     flow = rules({"mail": MAIL}, **policy).of(server("mail"), tool(name, given=given))
     assert flow.result(*[said] if said else []) == expected
-    assert flow.sink == (frozenset() if given or name == "read" else None)
+
+
+def test_who_sees_an_input_comes_from_the_overlay_too() -> None:
+    assert rules().of(server("odd"), tool("read", given=OVERLAY)).sink == frozenset()
 
 
 @pytest.mark.parametrize(
