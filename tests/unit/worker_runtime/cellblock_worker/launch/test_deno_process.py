@@ -15,7 +15,7 @@ import pytest
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launching import Launcher, SpawnRequest
 from support.processes import gone
-from support.waits import within
+from support.waits import until
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -28,34 +28,32 @@ class Watcher:
         self.output = bytearray()
         self.exits: list[tuple[int, float, int]] = []
         self.launcher = Launcher()
-        self.exited = asyncio.Event()
-        self.heard = asyncio.Event()
 
     def on_output(self, data: bytes) -> None:
         assert not self.exits, "output after the exit"
         self.output += data
-        self.heard.set()
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         self.exits.append((returncode, cpu_seconds, peak_bytes))
         self.launcher.close()
-        self.exited.set()
 
     async def until_exit(self) -> int:
-        await within(self.exited.wait())
+        await until(lambda: self.exits, "its exit")
         return self.exits[0][0]
 
     async def until_output(self, text: bytes) -> None:
-        async with asyncio.timeout(BOUND):
-            while text not in self.output:
-                self.heard.clear()
-                await self.heard.wait()
+        await until(lambda: text in self.output, "its output")
 
 
 def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
     watcher = Watcher()
     order = SpawnRequest([(shutil.which(argv[0]) or argv[0]), *argv[1:]], {"PATH": "/usr/bin:/bin"})
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
+
+
+async def end(process: DenoProcess, watcher: Watcher) -> None:
+    process.kill()
+    assert await watcher.until_exit() == -signal.SIGKILL
 
 
 def descriptors() -> set[str]:
@@ -90,8 +88,7 @@ async def test_a_child_that_does_not_read_is_found_out_and_nothing_is_half_added
     # The pipe's own 64 KiB come on top of the cap.
     assert taken * len(block) <= MIB + 2 * len(block)
     assert not process.write(block)
-    process.kill()
-    assert await watcher.until_exit() == -signal.SIGKILL
+    await end(process, watcher)
 
 
 async def test_what_is_over_the_cap_at_once_is_refused_whole() -> None:
@@ -100,8 +97,7 @@ async def test_what_is_over_the_cap_at_once_is_refused_whole() -> None:
     assert process.write(b"x" * 1000)
     await watcher.until_output(b"x" * 1000)
     assert b"y" not in watcher.output
-    process.kill()
-    await watcher.until_exit()
+    await end(process, watcher)
 
 
 async def test_a_refused_write_leaves_no_writer_behind_for_the_next_child() -> None:
@@ -109,13 +105,11 @@ async def test_a_refused_write_leaves_no_writer_behind_for_the_next_child() -> N
         process, watcher = spawn("sleep", "60", max_unsent_bytes=128 * 1024)
         while process.write(b"x" * 100_000):
             pass
-        process.kill()
-        await watcher.until_exit()
+        await end(process, watcher)
     process, watcher = spawn("cat")
     assert process.write(b"still works")
     await watcher.until_output(b"still works")
-    process.kill()
-    await watcher.until_exit()
+    await end(process, watcher)
 
 
 async def test_much_input_arrives_whole_and_in_order() -> None:
@@ -123,13 +117,9 @@ async def test_much_input_arrives_whole_and_in_order() -> None:
     sent = b"".join(index.to_bytes(4, "big") for index in range(500_000))
     for at in range(0, len(sent), 70_000):
         assert process.write(sent[at : at + 70_000])
-    async with asyncio.timeout(BOUND):
-        while len(watcher.output) < len(sent):
-            watcher.heard.clear()
-            await watcher.heard.wait()
+    await watcher.until_output(sent)
     assert bytes(watcher.output) == sent
-    process.kill()
-    await watcher.until_exit()
+    await end(process, watcher)
 
 
 async def test_an_output_flood_does_not_stall_the_loop() -> None:
@@ -140,16 +130,14 @@ async def test_an_output_flood_does_not_stall_the_loop() -> None:
     while time.monotonic() < deadline:
         await asyncio.sleep(0)
         turns += 1
-    process.kill()
-    assert await watcher.until_exit() == -signal.SIGKILL
+    await end(process, watcher)
     assert turns > 20
 
 
 async def test_the_last_of_stderr_is_kept_and_no_more() -> None:
     process, watcher = spawn("sh", "-c", "head -c 1000000 /dev/zero >&2; printf 'the end' >&2")
     await watcher.until_exit()
-    assert len(process.stderr_tail) == STDERR_TAIL_BYTES
-    assert process.stderr_tail.endswith(b"\0the end")
+    assert process.stderr_tail == b"the end".rjust(STDERR_TAIL_BYTES, b"\0")
 
 
 async def test_output_before_the_exit_is_told_before_it() -> None:
@@ -195,8 +183,7 @@ async def test_writing_to_a_child_that_closed_its_stdin_is_no_error() -> None:
     process, watcher = spawn("sh", "-c", "exec 0<&-; echo closed; sleep 60")
     await watcher.until_output(b"closed")
     assert process.write(b"x")
-    process.kill()
-    await watcher.until_exit()
+    await end(process, watcher)
 
 
 async def test_a_program_that_does_not_exist() -> None:

@@ -54,6 +54,12 @@ async def started(launcher: Launcher, order: SpawnRequest, *streams: int) -> Sta
     return await within(answered)
 
 
+def ended(child: Started) -> int:
+    _, status = os.waitpid(child.pid, 0)
+    os.close(child.pidfd)
+    return os.waitstatus_to_exitcode(status)
+
+
 async def a_child(launcher: Launcher, order: SpawnRequest, *streams: int) -> Started:
     child = await started(launcher, order, *streams)
     assert isinstance(child, Started), child
@@ -66,8 +72,7 @@ async def output_of(launcher: Launcher, code: str, **changes: object) -> str:
     order = SpawnRequest([sys.executable, "-I", "-S", "-c", code], {"ONE": "two"}, **changes)  # pyright: ignore
     child = await a_child(launcher, order, reader, writer, writer)
     os.close(writer)
-    os.waitpid(child.pid, 0)  # noqa: ASYNC222 - it ends by itself
-    os.close(child.pidfd)
+    ended(child)
     with open(reader, "rb") as said:  # noqa: ASYNC230, PTH123
         return said.read().decode()
 
@@ -83,7 +88,7 @@ async def test_descriptors_arrive_under_their_own_numbers_and_no_others(launcher
         os.write(writer, str(number).encode())
     readers = tuple(reader for reader, _ in pipes)
     # Also under such numbers as the launcher itself has in use.
-    low = os.dup2(readers[3], 4) if 4 not in readers and _is_free(4) else readers[3]
+    low = readers[3] if os.path.exists("/proc/self/fd/4") else os.dup2(readers[3], 4)  # noqa: ASYNC240, PTH110
     given = (*readers[:3], low)
     code = f"""
 import os
@@ -97,18 +102,6 @@ print([os.read(fd, 9).decode() for fd in {given}], left)
         os.close(fd)
 
 
-def _is_free(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return True
-    return False
-
-
-def own_no_new_privs() -> str:
-    return re.findall(r"NoNewPrivs:\s*(\d)", Path("/proc/self/status").read_text())[0]
-
-
 async def test_guarded_it_asks_for_pdeathsig_and_no_new_privs(launcher: Launcher) -> None:
     code = """
 import ctypes
@@ -118,7 +111,8 @@ print(signal.value, [line.split()[1] for line in open("/proc/self/status") if li
 """
     assert await output_of(launcher, code, guarded=True) == "9 ['1']\n"
     # Where these tests have no new privileges themselves, as in some containers, nobody below them has.
-    assert await output_of(launcher, code) == f"0 ['{own_no_new_privs()}']\n"
+    own = re.findall(r"NoNewPrivs:\s*(\d)", Path("/proc/self/status").read_text())  # noqa: ASYNC240
+    assert await output_of(launcher, code) == f"0 {own}\n"
 
 
 def test_what_it_has_started_ends_when_its_host_is_killed() -> None:
@@ -140,8 +134,8 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
         dead.wait()
         launcher.close()
         assert foreign.wait(timeout=120) == -signal.SIGKILL
-    assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL  # noqa: ASYNC222
-    for fd in (*pidfds, child.pidfd):
+    assert ended(child) == -signal.SIGKILL
+    for fd in pidfds:
         os.close(fd)
 
 
@@ -149,8 +143,7 @@ async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: 
     held: list[int] = []
     for _ in range(3 * LOOK_ORDERS):
         child = await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {}))
-        os.waitpid(child.pid, 0)  # noqa: ASYNC222 - it ends by itself
-        os.close(child.pidfd)
+        ended(child)
         held.append(psutil.Process(launcher.pid).num_fds())
     assert max(held) <= held[0] + LOOK_ORDERS
 
@@ -165,9 +158,7 @@ async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(laun
     assert alive(psutil.Process(first.pid)) and alive(psutil.Process(second.pid))
     # The next one watches over the first one's children, too.
     launcher.close()
-    for child in (first, second):
-        assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL  # noqa: ASYNC222
-        os.close(child.pidfd)
+    assert [ended(child) for child in (first, second)] == [-signal.SIGKILL] * 2
 
 
 async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launcher) -> None:
@@ -179,8 +170,7 @@ async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launc
     process.kill()
     assert isinstance(await within(waiting), OSError)
     os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)  # noqa: ASYNC222
-    os.close(child.pidfd)
+    ended(child)
 
 
 async def test_one_that_is_silent_is_given_up(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +185,9 @@ async def test_a_child_that_cannot_enter_its_group_is_not_started(launcher: Laun
     order = SpawnRequest(SLEEP, {}, entries=(str(tmp_path / "nowhere" / "tasks"),))
     child = await a_child(launcher, order, reader, writer, writer)
     os.close(writer)
-    assert os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]) == 127  # noqa: ASYNC222
+    assert ended(child) == 127
     assert b"nowhere" in os.read(reader, 1000)
     os.close(reader)
-    os.close(child.pidfd)
     refused = await started(launcher, SpawnRequest(SLEEP, {}, group=str(tmp_path / "nowhere")))
     assert isinstance(refused, FileNotFoundError)
 
@@ -218,9 +207,7 @@ async def test_a_machine_that_refuses_its_calls_does_without(
 ) -> None:
     other = tmp_path / "launcher.py"
     text = inspect.getsource(launching.launcher)
-    other.write_text(
-        text.replace("_CLONE_PARENT: Final = 0x8000", "_CLONE_PARENT: Final = 0x10000"), encoding="utf-8"
-    )
+    other.write_text(text.replace("_CLONE_PARENT: Final = 0x8000", "_CLONE_PARENT: Final = 0x10000"), "utf-8")
     monkeypatch.setattr(launching.launcher, "__file__", str(other))
     assert await output_of(launcher, "import os; print(os.getppid())") == f"{os.getpid()}\n"
     assert launcher.pid is None
