@@ -172,5 +172,5 @@ async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path:
 
 
 def test_the_folder_of_a_socket() -> None:
-    assert ipc_folder("ipc:///run/x/broker.sock") == Path("/run/x")
-    assert ipc_folder("tcp://127.0.0.1:5") is None
+    endpoints = ("ipc:///run/x/broker.sock", "tcp://127.0.0.1:5")
+    assert [ipc_folder(endpoint) for endpoint in endpoints] == [Path("/run/x"), None]

@@ -120,8 +120,10 @@ async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
     monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
     _, broker = await serve("ready()\nread()\nos._exit(3)")
     broker.say(RUN, b"token", b"{}")
-    assert (await broker.end_of(b"token")).reason == "crashed"
-    assert broker.run_of(b"token") == ["leased", "ended"]
+    assert ((await broker.end_of(b"token")).reason, broker.run_of(b"token")) == (
+        "crashed",
+        ["leased", "ended"],
+    )
 
 
 async def test_a_call_and_its_reply(serve: StartHost) -> None:
@@ -149,12 +151,13 @@ async def test_cancel_of_a_run_that_waits_and_of_one_that_runs(serve: StartHost)
     broker.say(RUN, b"runs", b"{}")
     broker.say(RUN, b"waits", b"{}")
     broker.say(protocol.Cancel(), b"waits")
-    assert (await broker.end_of(b"waits")).reason == "cancelled"
-    assert broker.run_of(b"waits") == ["ended"]
+    assert ((await broker.end_of(b"waits")).reason, broker.run_of(b"waits")) == ("cancelled", ["ended"])
     await broker.until(lambda: "leased" in broker.run_of(b"runs"))
     broker.say(protocol.Cancel(), b"runs")
-    assert (await broker.end_of(b"runs")).reason == "cancelled"
-    assert broker.run_of(b"runs") == ["leased", "ended"]
+    assert ((await broker.end_of(b"runs")).reason, broker.run_of(b"runs")) == (
+        "cancelled",
+        ["leased", "ended"],
+    )
     broker.say(protocol.Cancel(), b"never was")
     await broker.status(running=0)
 
@@ -455,8 +458,7 @@ async def test_a_run_that_waits_for_a_process_can_be_ended(ends: str, serve: Sta
     else:
         await until(lambda: b"second" in host._link_of, "the run has come")
         await host.stop()
-    assert (await broker.end_of(b"second")).reason == ends
-    assert broker.run_of(b"second") == ["ended"]
+    assert ((await broker.end_of(b"second")).reason, broker.run_of(b"second")) == (ends, ["ended"])
 
 
 async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(

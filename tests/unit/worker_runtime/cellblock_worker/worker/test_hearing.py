@@ -104,8 +104,7 @@ def test_of_one_message_over_the_cap_the_beginning_and_the_end_are_kept() -> Non
     assert end == message[-20:] and b"%d bytes before the last" % (len(message) - 79) in note
     # What comes later counts for more.
     budget = LogBudget(80)
-    assert took(budget, message) == message[:59]
-    assert took(budget, b"the last entry it is") is None
+    assert [took(budget, said) for said in (message, b"the last entry it is")] == [message[:59], None]
     assert next(body for _, body in budget.rest()) == b"the last entry it is"
 
 

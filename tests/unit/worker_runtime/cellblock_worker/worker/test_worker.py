@@ -234,9 +234,8 @@ async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
     other, _ = await run_one(WAITS, timeout_ms=500)
     assert other.reason == "timeout"
     assert made.state is State.RUNNING
-    assert not made.hold_clock(protocol.Pause())
-    assert made.hold_clock(protocol.Resume())
-    assert not made.hold_clock(protocol.Resume())
+    held = [made.hold_clock(said) for said in (protocol.Pause(), protocol.Resume(), protocol.Resume())]
+    assert held == [False, True, False]
     ended = await owner.end()
     assert ended.reason == "timeout" and ended.wall_ms >= 950
     # It ended while these were on their way.
@@ -297,8 +296,8 @@ async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
         await owner.until("returned")
         assert (ended.reason, ended.reused) == ("finished", served)
         assert (made.pid, made.state, made.key) == (pid, State.WARM, KEY)
-        assert made.may_have(make_run(key=KEY), gives_way=False)
-        assert not made.may_have(make_run(key="another"), gives_way=False)
+        fits = [made.may_have(make_run(key=key), gives_way=False) for key in (KEY, "another")]
+        assert fits == [True, False]
     assert owner.logs == [("log", "false")] * 3
     made.kill("host_stopping")
     await owner.until("gone")
@@ -353,8 +352,7 @@ async def _long_runs() -> bool:
         return False
     lowered = os.getpriority(os.PRIO_PROCESS, made.pid)
     assert lowered > before
-    assert made.may_have(make_run(key=KEY), gives_way=True)
-    assert not made.may_have(make_run(key=KEY), gives_way=False)
+    assert [made.may_have(make_run(key=KEY), gives_way=gives) for gives in (True, False)] == [True, False]
     owner.events.clear()
     made.lease(b"token", make_run(key=KEY), script("1"), gives_way=True)
     if not await _back(owner):
