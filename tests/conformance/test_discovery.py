@@ -88,7 +88,7 @@ async def test_detail_levels_of_list_tools(broker: Broker) -> None:
             unknown: await discovery.listTools("contract", { unknown: 1 }) }""",
         DISCOVERY,
     )
-    defined = {name: row["tool"] for name, row in CONTRACT_TOOLS.items() if not row.get("odd")}
+    defined = {name: row["tool"] for name, row in CONTRACT_TOOLS.items()}
     for default in ("none", "empty", "undef", "nothing", "unknown"):
         assert levels[default] == levels["description"], default
     for level, extra in (
@@ -130,11 +130,7 @@ async def test_describe_gives_typescript(broker: Broker) -> None:
     )
     assert 'declare module "@codemode/servers/contract"' in one and "function echo(" in one
     assert "slow" not in one and "function slow(" in two and "function echo(" in whole
-    missing = [
-        name
-        for name, row in CONTRACT_TOOLS.items()
-        if not row.get("odd") and name.isidentifier() and name not in whole
-    ]
+    missing = [name for name, row in CONTRACT_TOOLS.items() if name.isidentifier() and name not in whole]
     assert missing == [] and "echo" in wrong
 
 
@@ -155,8 +151,7 @@ async def test_search(broker: Broker) -> None:
 
     named = await asked(broker, "searchTools('destructive', { detail: 'name' })")
     assert all(set(result) == {"serverId", "toolName", "exportName"} for result in named["results"])
-    full = await asked(broker, "searchTools('annotated', { detail: 'full' })")
-    annotated = full["results"][0]
+    annotated = (await asked(broker, "searchTools('annotated', { detail: 'full' })"))["results"][0]
     assert annotated["inputSchema"] == {"type": "object"}
     assert annotated["outputSchema"] == CONTRACT_TOOLS["annotated"]["tool"]["outputSchema"]
 

@@ -203,8 +203,7 @@ async def test_nothing_of_an_earlier_run_is_left(broker: Broker) -> None:
     for _ in range(6):  # more than are kept warm
         await run(broker, dirty)
         assert await evaluated(broker, clean) == before
-    logged = await run(broker, "console.log('heard')")
-    assert [entry.message for entry in logged.logs] == ["heard"]
+    assert [entry.message for entry in (await run(broker, "console.log('heard')")).logs] == ["heard"]
 
 
 @pytest.mark.clause("1.4")

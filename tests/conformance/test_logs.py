@@ -131,8 +131,7 @@ async def test_plain_data_is_logged_as_json(broker: Broker) -> None:
         {},
         [[]],
     ]
-    statements = "".join(f"console.log({json.dumps(value)});" for value in data)
-    messages = await logged(broker, statements)
+    messages = await logged(broker, "".join(f"console.log({json.dumps(value)});" for value in data))
     assert [json.loads(message) for message in messages] == data
 
 

@@ -112,8 +112,7 @@ async def test_the_trace_has_no_input_and_no_output(broker: Broker) -> None:
     assert response.ok and True in response.result and False in response.result
     trace = response.as_json()["toolTrace"]
     assert len(trace) >= 8
-    leaks = [(call["toolName"], call["error"]) for call in trace if canary in json.dumps(call)]
-    assert leaks == []
+    assert [(call["toolName"], call["error"]) for call in trace if canary in json.dumps(call)] == []
 
 
 @pytest.mark.clause("3.3.2.b")

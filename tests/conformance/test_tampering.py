@@ -222,7 +222,7 @@ async def test_hostile_names_and_texts_are_only_data(broker: Broker) -> None:
             await contract.hostile_text()]""",
         CONTRACT,
     )
-    assert set(names) == {name for name, row in CONTRACT_TOOLS.items() if not row.get("odd")}
+    assert set(names) == {name for name, row in CONTRACT_TOOLS.items()}
     assert plain == "undefined"
     assert text == CONTRACT_TOOLS["hostile_text"]["answer"]["content"][0]["text"]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import importlib.util
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,9 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, Request, Result
 from pydantic import TypeAdapter
 
@@ -65,8 +68,7 @@ class Caller(ModernClient):
 
     async def says(self, task: str, **answers: str) -> None:
         responses = {key.replace("_", "-"): {"action": said} for key, said in answers.items()}
-        ack = await self.told(task, "update", inputResponses=responses)
-        assert ack.keys() == {"resultType", "_meta"}
+        assert (await self.told(task, "update", inputResponses=responses)).keys() == {"resultType", "_meta"}
 
     async def error(self, task: str, what: str = "get", **params: Any) -> tuple[int, str, Any]:
         params = {"inputResponses": {}} if what == "update" and not params else params
@@ -89,8 +91,7 @@ async def kill(served: Daemon) -> None:
 async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served)
-        found = await ann.ask("server/discover")
-        assert found["result"]["capabilities"]["extensions"][EXTENSION] == {}
+        assert (await ann.ask("server/discover"))["result"]["capabilities"]["extensions"][EXTENSION] == {}
         # A client without tasks is not given one, however long it is away.
         asked = (await Caller(served, FORMS).run(GIVES))["result"]
         assert asked["resultType"] == "input_required" and set(asked["inputRequests"]) == {
@@ -269,8 +270,7 @@ async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_clie
         assert (await ann.task(holding(file)))["status"] == "working"
         assert not waiting.done()
         file.touch()
-        answer = (await within(waiting, 60))["result"]
-        assert answer["structuredContent"]["result"] == ["object", "held"]
+        assert (await within(waiting, 60))["result"]["structuredContent"]["result"] == ["object", "held"]
 
 
 class SdkTasks(ClientExtension):
@@ -325,8 +325,7 @@ async def test_a_stream_is_told_of_its_tasks(served: Daemon) -> None:
     ann = Caller(served)
     name = (await ann.task(GIVES))["taskId"]
     wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
-    lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
-    assert lacking["error"]["code"] == -32021
+    assert (await Caller(served, FORMS).ask("subscriptions/listen", **wanted))["error"]["code"] == -32021
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     try:
         headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
@@ -361,13 +360,11 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(served: Daemon
 
         task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
         assert task["resultType"] == "task"
-        stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        relay.send(stop)
+        relay.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         name = task["taskId"]
         assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
         await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
-        waits = await ask("tasks/get", taskId=name)
-        assert waits["inputRequests"].keys() == {"question-3"}
+        assert (await ask("tasks/get", taskId=name))["inputRequests"].keys() == {"question-3"}
         await ask("tasks/cancel", taskId=name)
         assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
 
@@ -386,3 +383,43 @@ async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(ser
         await asyncio.sleep(PAUSE_SECONDS)
     assert found["result"]["structuredContent"]["result"] == ["object", "object"]
     assert served.recorded(tool="give") == before + 2
+
+
+def test_the_sdk_still_has_no_tasks() -> None:
+    """When this fails, offer them."""
+    assert not any(
+        importlib.util.find_spec(f"mcp.server.{name}") for name in ("tasks", "experimental", "lowlevel.tasks")
+    )
+    assert not [name for name in dir(Server) if "task" in name.lower()]
+
+
+async def asked(served: Daemon, session: str | None, number: int, method: str, params: Any) -> Any:
+    """The answer to one request, and the session that it came in."""
+    headers = {**MCP_HEADERS, **served.auth, **({"Mcp-Session-Id": session} if session else {})}
+    body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http:
+        answer = await http.post(served.url, headers=headers, json=body)
+    assert answer.status_code == 200, answer.text
+    (data,) = [line.removeprefix("data: ") for line in answer.text.splitlines() if "jsonrpc" in line]
+    return json.loads(data), answer.headers.get("mcp-session-id")
+
+
+@pytest.mark.timeout(60)
+async def test_a_client_that_asks_for_a_task_gets_its_answer(served: Daemon) -> None:
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tasks": {"list": {}, "cancel": {}}},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    opened, session = await asked(served, None, 1, "initialize", hello)
+    assert opened["result"]["protocolVersion"] == "2025-11-25"
+    assert "tasks" not in opened["result"]["capabilities"]
+    call = {
+        "name": TOOL,
+        "arguments": {"code": "globalThis.__codemode_result__ = 42;"},
+        "task": {"ttl": 60_000},
+    }
+    answered, _ = await asked(served, session, 2, "tools/call", call)
+    assert answered["result"]["structuredContent"]["result"] == 42
+    refused, _ = await asked(served, session, 3, "tasks/list", {})
+    assert refused["error"]["code"] == -32601

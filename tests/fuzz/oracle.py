@@ -164,8 +164,7 @@ def _parsed(
     except FrameError as error:
         _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
         return str(error)
-    again = parse(message.packed())
-    _hold(again == message, f"{message!r} changes on the wire", stream)
+    _hold(parse(message.packed()) == message, f"{message!r} changes on the wire", stream)
     return message
 
 

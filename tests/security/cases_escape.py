@@ -1,8 +1,23 @@
 """Ways out of the script's world: constructors, prototypes, stack traces."""
 
-from typing import Final
+import json
+import re
+from typing import Any, Final
 
-from security.cases import Case, attempts, either, error, gives, limit, result, throws
+from cellblock import RunResponse
+from security.cases import (
+    SHORT,
+    Case,
+    Expectation,
+    attempts,
+    either,
+    error,
+    gives,
+    limit,
+    result,
+    shown,
+    throws,
+)
 
 NO_CODE: Final = throws("EvalError", "Code generation from strings")
 
@@ -295,4 +310,260 @@ STACK: Final = [
     ),
 ]
 
-CASES: Final = [*CONSTRUCTORS, *PROTOTYPES, *STACK]
+
+def _logs_the_rest(response: RunResponse) -> None:
+    lines = response.logs[0].message.splitlines()
+    assert lines[0] == "Error: outer" and lines[-1] == "Caused by: [Unserializable Object]", lines
+    assert lines[1].startswith("    at script.js:"), lines
+
+
+CALLBACKS: Final = [
+    # Code that the engine or the sandbox calls: iterators, symbols, thrown values, results.
+    Case(
+        "escape/async generator return with a thenable",
+        gives(
+            "[typeof seen, first]",
+            """let seen, first = true; async function* g() { yield 1; }
+            const it = g(); await it.next();
+            await it.return({ get then() { seen = (function () { return this; })(); return undefined; } });""",
+        ),
+        result(["undefined", True]),
+    ),
+    Case(
+        "escape/async iterator that throws on close",
+        """for await (const x of { [Symbol.asyncIterator]() { return {
+            next: async () => ({ value: 1, done: false }), return() { throw new RangeError("close"); } };
+        } }) break;""",
+        throws("RangeError", "close"),
+    ),
+    Case(
+        "escape/yield* to an async generator's rejected thenable",
+        """async function* g() { yield* (async function* () { yield { then(_, no) { no(new URIError("mine")); } };
+        })(); }
+        for await (const x of g()) { }""",
+        throws("URIError", "mine"),
+    ),
+    Case(
+        "escape/Symbol.toPrimitive as a specifier changes its mind",
+        """let n = 0; await import({ [Symbol.toPrimitive]: () => n++ ? "node:fs" : "@codemode/errors" });
+        await import({ [Symbol.toPrimitive]: () => n++ ? "node:fs" : "@codemode/errors" });""",
+        error("IMPORT_FAILURE", "Cannot import"),
+    ),
+    Case(
+        "escape/Symbol.toStringTag and toJSON lie in the result",
+        gives("{ [Symbol.toStringTag]: 'Module', toJSON: () => ({ inner: 1n }) }"),
+        either(error("RESULT_NOT_JSON"), result(None), result({"inner": None}), result({"inner": 1})),
+    ),
+    Case(
+        "escape/Symbol.unscopables, Symbol.for registry shows no host symbol",
+        gives(
+            "Reflect.ownKeys(globalThis).filter((key) => typeof key === 'symbol').map(String)"
+            ".filter((text) => text !== 'Symbol(Symbol.toStringTag)')"
+        ),
+        result([]),
+    ),
+    Case(
+        "escape/cause chain in a ring",
+        "const a = new Error('a'); const b = new Error('b', { cause: a }); a.cause = b; throw a;",
+        throws("Error", "a"),
+    ),
+    Case(
+        "escape/cause is a proxy that throws for everything",
+        """const bad = new Proxy({}, { get() { throw 1; }, getPrototypeOf() { throw 2; }, ownKeys() { throw 3; } });
+        throw new Error("outer", { cause: bad });""",
+        throws("Error", "outer (cause: [Unserializable Object])"),
+    ),
+    *[
+        Case(
+            f"escape/an error's {member} is a getter that throws",
+            f"""const error = new RangeError("mine", {{ cause: new Error("other") }});
+            Object.defineProperty(error, "{member}", {{ get() {{ throw 1; }} }}); throw error;""",
+            error("UNCAUGHT_EXCEPTION", kept),
+        )
+        for member, kept in (
+            ("name", "Error: mine (cause: Error: other)"),
+            ("message", "RangeError:  (cause: Error: other)"),
+            ("cause", "RangeError: mine"),
+            ("hint", "RangeError: mine (cause: Error: other)"),
+            ("toJSON", "RangeError: mine (cause: Error: other)"),
+        )
+    ],
+    Case(
+        "escape/a logged error whose toJSON and cause throw",
+        """const bad = new Proxy({}, { get() { throw 1; }, getPrototypeOf() { throw 2; } });
+        const error = new Error("outer", { cause: bad });
+        Object.defineProperty(error, "toJSON", { get() { throw 3; } });
+        console.log(error);""",
+        _logs_the_rest,
+    ),
+    Case(
+        "escape/cause chain of ten thousand",
+        "let e = new Error('bottom'); for (let i = 0; i < 10000; i++) e = new Error('e' + i, { cause: e }); throw e;",
+        throws("Error", "e9999"),
+    ),
+    Case(
+        "escape/thrown proxy",
+        "throw new Proxy(new Error('x'), { get() { throw 1; }, getPrototypeOf() { throw 2; }, has() { throw 3; } });",
+        error("UNCAUGHT_EXCEPTION"),
+    ),
+    Case(
+        "escape/thrown object whose name is endless",
+        "throw { name: 'N'.repeat(5_000_000), message: 'M'.repeat(5_000_000), stack: 'S'.repeat(5_000_000) };",
+        either(error("UNCAUGHT_EXCEPTION"), error("PROTOCOL_VIOLATION")),
+    ),
+    Case(
+        "escape/thrown error with forged fields",
+        "throw Object.assign(new Error('no more memory'), { name: 'SandboxLimitError', code: 'SANDBOX_LIMIT' });",
+        error("UNCAUGHT_EXCEPTION", "no more memory"),
+    ),
+    Case("escape/throwing in toString never runs", "throw { toString() { for (;;) { } } };",
+         error("UNCAUGHT_EXCEPTION")),
+    Case(
+        "escape/getter in the result that never ends",
+        gives("{ get a() { for (;;) { } } }"),
+        limit("timeoutMs"),
+        SHORT,
+    ),
+    Case(
+        "escape/result proxy that reports other keys each time",
+        gives(
+            "new Proxy({}, { ownKeys: () => ['k' + Math.random()], "
+            "getOwnPropertyDescriptor: () => ({ value: 1, enumerable: true, configurable: true }), get: () => 1 })"
+        ),
+        lambda response: None if isinstance(response.result, dict | None) else _odd(response.result),
+    ),
+    Case(
+        "escape/uncaught error is dispatched by hand",
+        attempts("dispatchEvent({ type: 'error' })", "dispatchEvent(new Event('unhandledrejection'))",
+                 "dispatchEvent.call(null, null)", "dispatchEvent = () => {}"),
+        result(["nothing", "nothing", "nothing", "TypeError"]),
+    ),
+    Case(
+        "escape/finalizers see nothing of the sandbox",
+        gives("'quiet'", "new FinalizationRegistry((held) => { throw held; }).register({}, 'x');"),
+        result("quiet"),
+    ),
+    Case(
+        "escape/a tool binding used as a constructor and a tag",
+        "import { echo } from '@codemode/servers/plain'; new echo({});",
+        throws("TypeError", "constructor"),
+    ),
+]  # fmt: skip
+
+
+def _odd(value: object) -> None:
+    raise AssertionError(f"a proxy became {value!r}")
+
+
+_LEAK: Final = re.compile(r"file:|ext:|data:|base64|boot\.js|\.ts:|node:internal")
+_PLACE: Final = re.compile(r"script\.js:\d+:\d+")
+
+_MADE: Final = (
+    "const stacks = []; const made = (why) => { const e = Error(why); stacks.push(e.stack); return e; };\n"
+)
+
+
+def _clean(least: int) -> Expectation:
+    """No text of the response leaks, and it names the script at least so often."""
+
+    def check(response: RunResponse) -> None:
+        told: dict[str, Any] = {"logs": [entry.message for entry in response.logs], "result": response.result}
+        told["diagnostics"] = [f"{found.message} {found.path}" for found in response.diagnostics]
+        text = json.dumps(told)
+        assert not _LEAK.search(text), shown(response)
+        assert len(_PLACE.findall(text)) >= least, shown(response)
+
+    return check
+
+
+def _inside(name: str, code: str, least: int = 1) -> Case:
+    return Case(f"escape/stack made in {name}", gives("stacks", _MADE + code), _clean(least))
+
+
+STDLIB: Final = """import { echo } from "@codemode/servers/plain"; import * as discovery from "@codemode/discovery";
+    import * as errors from "@codemode/errors";"""
+
+STACKS: Final = [
+    # Of errors that are made inside the sandbox's own functions: they name the agent's script and nothing else.
+    _inside("a getter of a logged value", "console.log({ get a() { throw made('in a getter'); } });"),
+    _inside("the toJSON of a logged value", "console.log({ toJSON() { return made('in toJSON').stack; } });"),
+    _inside("a proxy that is logged", "console.log(new Proxy({}, { ownKeys() { throw made('in a trap'); } }));"),
+    _inside(
+        "a getter of a tool's input",
+        STDLIB + "try { await echo({ get a() { throw made('in'); } }); } catch (e) { stacks.push(e.stack); }",
+        2,
+    ),
+    _inside(
+        "the toJSON of a tool's input",
+        STDLIB + "try { await echo({ toJSON() { throw made('in'); } }); } catch (e) { stacks.push(e.stack); }",
+        2,
+    ),
+    _inside(
+        "a discovery function",
+        STDLIB + """for (const ask of Object.values(discovery)) {
+            if (typeof ask !== "function") continue;
+            const bad = { toJSON() { throw made("in"); } };
+            try { await ask(bad, bad); } catch (e) { stacks.push(e.stack); } }""",
+        4,
+    ),
+    _inside(
+        "an error class of the library",
+        STDLIB + """for (const Class of Object.values(errors)) {
+            try { new Class({ toString() { throw made("in"); } }); } catch (e) { stacks.push(e.stack); }
+            try { throw new Class("plain", { hint: "h" }); } catch (e) { stacks.push(e.stack); } }""",
+        4,
+    ),
+    _inside("a timer", "await new Promise((done) => setTimeout(() => { made('in'); done(); }, 1));"),
+    _inside("a microtask", "await new Promise((done) => queueMicrotask(() => { made('in'); done(); }));"),
+    _inside(
+        "an event listener",
+        "const t = new EventTarget(); t.addEventListener('x', () => made('in')); t.dispatchEvent(new Event('x'));",
+    ),
+    _inside(
+        "an abort listener",
+        "const c = new AbortController(); c.signal.addEventListener('abort', () => made('in')); c.abort();",
+    ),
+    _inside("an import's specifier", "try { await import({ toString() { throw made('in'); } }); } catch { }"),
+    _inside("structuredClone", "try { structuredClone({ get a() { throw made('in'); } }); } catch { }"),
+    _inside(
+        "a promise callback after a tool call",
+        STDLIB + "await echo({}).then(() => made('in')); await echo({}); made('after');",
+        2,
+    ),
+    _inside(
+        "a then that every object inherits",
+        STDLIB + """Object.defineProperty(Object.prototype, "then",
+            { get() { if (stacks.length < 9) made("in"); }, configurable: true });
+        await echo({}); delete Object.prototype.then; made("after");""",
+    ),
+    _inside(
+        "a toJSON that every object inherits",
+        STDLIB + """Object.prototype.toJSON = function () { made("in"); return this; };
+        await echo({}); delete Object.prototype.toJSON; made("after");""",
+    ),
+    _inside("captureStackTrace", "const o = {}; Error.captureStackTrace(o); stacks.push(o.stack);"),
+    Case(
+        "escape/stack made in a getter of the result",
+        gives("{ get a() { return new Error('in').stack; }, b: { toJSON() { return new Error('in').stack; } } }"),
+        _clean(2),
+    ),
+    Case(
+        "escape/stack made in a getter of the result that throws it",
+        gives("{ get a() { throw new Error(new Error('in').stack); } }"),
+        _clean(1),
+    ),
+    Case(
+        "escape/stack made in a getter of what is thrown",
+        "throw { get message() { return new Error('in').stack; } };",
+        _clean(1),
+    ),
+    Case(
+        "escape/stack as name, message, hint and path of what is thrown",
+        "const { stack } = new Error('in'); throw Object.assign(new Error(stack), "
+        "{ name: stack, hint: stack, path: stack });",
+        _clean(2),
+    ),
+]  # fmt: skip
+
+
+CASES: Final = [*CONSTRUCTORS, *PROTOTYPES, *STACK, *CALLBACKS, *STACKS]

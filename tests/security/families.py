@@ -2,19 +2,11 @@
 
 from typing import Final
 
-from security import (
-    cases_callbacks,
-    cases_escape,
-    cases_exfiltration,
-    cases_exhaustion,
-    cases_naming,
-    cases_stack,
-    cases_upstream,
-)
+from security import cases_escape, cases_exfiltration, cases_exhaustion, cases_naming, cases_upstream
 from security.cases import Case
 
 FAMILIES: Final[dict[str, list[Case]]] = {
-    "escape": [*cases_escape.CASES, *cases_callbacks.CASES, *cases_stack.CASES],
+    "escape": cases_escape.CASES,
     "exfiltration": cases_exfiltration.CASES,
     "exhaustion": cases_exhaustion.CASES,
     "naming": cases_naming.CASES,

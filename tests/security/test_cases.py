@@ -98,8 +98,7 @@ def decent(response: RunResponse, folder: Path) -> None:
     text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
     text.encode("utf-8")
     whole.pop("result")
-    around = json.dumps(whole)
-    assert len(around) < 1_000_000
+    assert len(json.dumps(whole)) < 1_000_000
     for private in (str(folder), str(Path(__file__).parents[2]), "ext:core/0", "ext:deno", "file:///tmp"):
         assert private not in text, f"{private} in {shown(response)}"
 

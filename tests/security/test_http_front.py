@@ -120,8 +120,7 @@ async def test_a_page_that_the_configuration_allows_is_answered(tmp_path: Path) 
             {"Host": "ours.example"},
             {"Host": "https://ours.example"},
         ):
-            asked = await running.ask(headers={**MCP_HEADERS, **running.auth, **theirs})
-            bare(asked, 403, OTHER)
+            bare(await running.ask(headers={**MCP_HEADERS, **running.auth, **theirs}), 403, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +171,7 @@ async def test_the_token_in_the_url_is_none(served: Daemon) -> None:
 async def test_own_pages_and_names_are_accepted(served: Daemon) -> None:
     for name in ("127.0.0.1", "localhost", "[::1]"):
         own = {"Host": f"{name}:{served.port}", "Origin": f"http://{name}:{served.port}"}
-        answer = await served.ask("HEAD", headers={**served.auth, **own})
-        bare(answer, 405)
+        bare(await served.ask("HEAD", headers={**served.auth, **own}), 405)
 
 
 async def test_two_origins_or_two_hosts_are_no_one(served: Daemon) -> None:
@@ -181,8 +179,7 @@ async def test_two_origins_or_two_hosts_are_no_one(served: Daemon) -> None:
     twice = f"POST /mcp HTTP/1.1\r\nHost: {own}\r\nOrigin: http://{own}\r\nOrigin: http://{own}\r\n\r\n"
     bare(await served.raw(twice.encode()), 403)
     for second in (own, "evil.example"):
-        two = f"POST /mcp HTTP/1.1\r\nHost: {own}\r\nHost: {second}\r\n\r\n"
-        answer = await served.raw(two.encode())
+        answer = await served.raw(f"POST /mcp HTTP/1.1\r\nHost: {own}\r\nHost: {second}\r\n\r\n".encode())
         assert answer is not None and answer.status == 400
 
 
@@ -245,8 +242,7 @@ async def test_slow_headers_are_hung_up_on(served: Daemon) -> None:
 async def test_slow_headers_of_a_second_request_are_hung_up_on(served: Daemon) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(served.request("GET", "/livez"))
-    answer = await within(read_answer(reader))
-    assert answer.status == 200
+    assert (await within(read_answer(reader))).status == 200
     writer.write(b"GET /livez HTTP/1.1\r\n")
     assert await within(_rest(reader)) == b""
     writer.close()
@@ -301,8 +297,7 @@ async def test_sessions_are_bounded(served: Daemon) -> None:
     # Those that were idle for longest have made room.
     for answer, status in zip(answers, [404, 404, 200, 200, 200], strict=True):
         session = {"Mcp-Session-Id": answer.headers["mcp-session-id"]}
-        ended = await served.ask(method="DELETE", headers={**headers, **session})
-        assert ended.status == status
+        assert (await served.ask(method="DELETE", headers={**headers, **session})).status == status
     again = await served.ask(headers=headers)
     assert again.status == 200
     await end_session(served, again)
@@ -317,8 +312,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_hung_up_on(served: D
     code = "globalThis.__codemode_result__ = 'x'.repeat(12 * 1024 * 1024);"
     call = {"name": "codemode.run", "arguments": {"code": code}}
     headers = {**MCP_HEADERS, **served.auth}
-    opened = await served.ask(headers=headers)
-    headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+    headers["Mcp-Session-Id"] = (await served.ask(headers=headers)).headers["mcp-session-id"]
     told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert (await served.ask(headers=headers, body=json.dumps(told).encode())).status == 202
     body = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}).encode()

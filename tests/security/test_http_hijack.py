@@ -21,8 +21,8 @@ from support.http_daemon import (
     opened,
     streaming,
 )
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import message
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 GIVE = """
@@ -120,8 +120,7 @@ async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -
         async with streaming(ada, "POST", asked, give(number)) as stream:
             _, question = await first_message(stream)
             assert question["method"] == "elicitation/create"
-            guesses = {question["id"], *seen, *range(5), *(str(guess) for guess in range(5))}
-            for guess in guesses:
+            for guess in {question["id"], *seen, *range(5), *(str(guess) for guess in range(5))}:
                 for served, headers in ((ada, second), (eve, eves)):
                     assert (await served.ask(headers=headers, body=says(guess, "accept"))).status == 202
                 assert (

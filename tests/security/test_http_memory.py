@@ -45,8 +45,7 @@ async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:
     """Some clients, each with megabytes beside its script: they run, and the daemon has forgotten the rest."""
     process = psutil.Process(served.process.pid)
     before = process.memory_info().rss
-    junk = "[" + "{}," * (JUNK_BYTES // 3) + "0]"
-    body = call(SLEEP, junk)
+    body = call(SLEEP, "[" + "{}," * (JUNK_BYTES // 3) + "0]")
     writers: list[asyncio.StreamWriter] = []
     try:
         for _ in range(REQUESTS):
@@ -67,8 +66,7 @@ async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> Non
     """A script of the largest size runs; one request of many values, or no JSON, is told so, and the session lives."""
     headers = await opened(served)
     code = "globalThis.__codemode_result__ = 1; /*" + "[{\\" * 250_000 + "*/"
-    large = served.request("POST", "/mcp", headers=headers, body=call(code))
-    answer = (await said(served, large))[1]
+    answer = (await said(served, served.request("POST", "/mcp", headers=headers, body=call(code))))[1]
     assert answer["result"]["structuredContent"]["result"] == 1, answer
     many = call("1", limits=[0] * 1_000_000)
     for body, status, told in ((many, 413, "over 50000 values"), (b"[" * 1_000_000, 400, "no JSON")):

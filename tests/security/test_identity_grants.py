@@ -75,8 +75,7 @@ class Company:
                 url = f"{self.people}/client?{name} {self.daemon.url}"
                 self.clients[name] = (await http.post(url)).text
         at = at or self.daemon
-        mine = Daemon(at.process, at.port, at.folder, self.clients[name])
-        async with mine.client() as client:
+        async with Daemon(at.process, at.port, at.folder, self.clients[name]).client() as client:
             response: Any = (await within(client.call_tool(TOOL, {"code": WHOAMI}))).structured_content
         return response["result"] or json.dumps(response["diagnostics"])
 
@@ -109,7 +108,6 @@ async def company(
                 *map(str, words), stdin=PIPE, stdout=PIPE, env={**os.environ, **more}
             )
             stack.push_async_callback(_ended, process)
-            assert process.stdout is not None
             return process, list(map(int, (await within(process.stdout.readline())).split()))
 
         server, (mcp,) = await begun(*forked_server("introspecting_server.py", record))
@@ -117,7 +115,6 @@ async def company(
         words = modules, url, seconds, record, f"{own}/login/callback"
         more = {} if offered is None else {"OFFERED": offered}
         _, (people, wiki) = await begun(NODE, SERVERS / "enterprise.mjs", *words, **more)
-        assert server.stdin is not None
         server.stdin.write(f"http://127.0.0.1:{wiki}\n".encode())
         await server.stdin.drain()
         issuer = f"http://127.0.0.1:{people}"
@@ -170,8 +167,7 @@ async def test_everybody_calls_as_who_they_are_at_the_identity_provider(tmp_path
         assert {event["grant"] for event in granted} == {"urn:ietf:params:oauth:grant-type:jwt-bearer"}
         # What people's clients show to the broker is shown to nobody else: each request is in the ledger, those of the
         # server, which asks whose each token is, among them.
-        asked = made.events("request")
-        shown = [event for event in asked if event["path"] == "/token/introspection"]
+        shown = [event for event in made.events("request") if event["path"] == "/token/introspection"]
         assert shown and all(event["form"]["token"] for event in shown)
         text = (tmp_path / "ledger.jsonl").read_text()
         assert len(made.clients) == 3 and not any(token in text for token in made.clients.values())
@@ -229,8 +225,7 @@ async def test_it_goes_on_without_the_person_while_the_company_wants_it_and_unti
             tokens = (await made.place("alice").load()).tokens
             return tokens.access_token != first.access_token and tokens
 
-        again = await until_found(renewed, "her tokens are renewed")
-        assert again.refresh_token != first.refresh_token
+        assert (await until_found(renewed, "her tokens are renewed")).refresh_token != first.refresh_token
         await made.fault("denied")
         await made.gives("alice", "the company does not want it")
         said = await cellblock(

@@ -79,8 +79,7 @@ def unchanged_choice() -> Iterator[None]:
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
 async def test_a_worker_has_namespaces_of_its_own(required: Broker, namespace: str) -> None:
-    worker = namespace_of((await deno_of(required)).pid, namespace)
-    assert worker != namespace_of("self", namespace)
+    assert namespace_of((await deno_of(required)).pid, namespace) != namespace_of("self", namespace)
 
 
 async def test_a_worker_has_no_capability_no_new_privileges_and_a_filter(required: Broker) -> None:
@@ -111,8 +110,7 @@ async def test_a_worker_has_no_network_interface_but_loopback(required: Broker) 
 
 
 async def test_no_worker_is_in_the_hosts_network_or_can_make_a_socket_in_its_own(required: Broker) -> None:
-    worker = (await deno_of(required)).pid
-    assert namespace_of(worker, "net") != namespace_of(required.host_pid, "net")
+    assert namespace_of((await deno_of(required)).pid, "net") != namespace_of(required.host_pid, "net")
     [hello] = required.hosts
     assert any(layer.startswith("seccomp: no sockets") for layer in hello.layers)
 

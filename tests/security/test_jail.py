@@ -51,8 +51,7 @@ async def two(broker: Broker) -> list[psutil.Process]:
 
 
 async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp_path: Path) -> None:
-    pool = {"warm": 2}
-    async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
+    async with Broker(settings(tmp_path, isolation="required", pool={"warm": 2})) as broker:
         first, second = await two(broker)
         host = broker.host_pid
         for name, one, other in zip(
@@ -64,8 +63,7 @@ async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp
             assert namespaces(first.pid, (name,)) != namespaces(host, (name,))
         assert first.ppid() == second.ppid() == host
         # No program that is started in the jail can have a capability, whatever its child was before.
-        launcher = launchers_of(host)[0]
-        status = Path(f"/proc/{launcher.pid}/status").read_text()  # noqa: ASYNC240 - the kernel's
+        status = Path(f"/proc/{launchers_of(host)[0].pid}/status").read_text()  # noqa: ASYNC240 - the kernel's
         assert "CapBnd:\t0000000000000000" in status
         [hello] = broker.hosts
         assert any("are each worker's own" in layer for layer in hello.layers)
@@ -144,8 +142,7 @@ async def test_where_no_room_can_be_made_each_worker_gets_a_bubblewrap(
     stand_in.write_text(f'#!/bin/sh\ncase " $* " in *" --block-fd "*) exit 1;; esac\nexec {real} "$@"\n')
     stand_in.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}")
-    pool = {"warm": 1}
-    async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
+    async with Broker(settings(tmp_path, isolation="required", pool={"warm": 1})) as broker:
         assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1"))) == 1
         [hello] = broker.hosts
         assert not any("are each worker's own" in layer for layer in hello.layers)
@@ -153,8 +150,7 @@ async def test_where_no_room_can_be_made_each_worker_gets_a_bubblewrap(
 
 
 async def test_the_next_host_leaves_living_workers_of_others_alone(tmp_path: Path) -> None:
-    pool = {"warm": 2}
-    async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
+    async with Broker(settings(tmp_path, isolation="required", pool={"warm": 2})) as broker:
         workers = await two(broker)
         assert not {worker.pid for worker in workers} & set(bubblewrap.end_orphans())
         assert all(map(alive, workers))

@@ -99,5 +99,4 @@ def test_no_hook_on_what_a_context_has_is_handed_something_of_the_realm_around()
 def test_the_walk_would_find_an_object_of_the_realm_around(tagged: ContextWorker) -> None:
     """The mark is seen through prototypes: put on an object of this realm, it is told."""
     planted = "globalThis.planted = Object.create({ [Symbol.for('cellblock.outer')]: 'planted' });"
-    done = _run(tagged, f"const DEPTH = 'shallow';\n{planted}\n{WALK}")
-    assert done.value["outer"] != []
+    assert _run(tagged, f"const DEPTH = 'shallow';\n{planted}\n{WALK}").value["outer"] != []

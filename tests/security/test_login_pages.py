@@ -6,10 +6,11 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from httpx2 import Response
 
 from cellblock.base.store import Store
 from cellblock.fleet.postgresql import PostgresServer
@@ -39,8 +40,30 @@ def state_in(url: str) -> str:
     return parse_qs(urlsplit(url).query)["state"][0]
 
 
+def code_in(url: str) -> str:
+    return parse_qs(urlsplit(url).query)["code"][0]
+
+
 def secret_of(browser: Browser) -> str:
     return next(cookie.value or "" for cookie in browser.http.cookies.jar)
+
+
+def told(page: Response, status: int, text: str) -> None:
+    """The page has this status and says this."""
+    assert page.status_code == status and text in page.text, page.text
+
+
+async def logs_in(made: Site, form: dict[str, str] | None = None) -> tuple[Browser, Response]:
+    """A new browser, and the last page of its login."""
+    browser = made.browser()
+    return browser, await browser.followed(await browser.post(made.page, form))
+
+
+async def comes_back(made: Site, form: dict[str, str] | None = None) -> tuple[Browser, str]:
+    """A new browser that has begun a login, and the redirect that it would follow to the callback."""
+    browser = made.browser()
+    await browser.followed(await browser.post(made.page, form), until=made.callback)
+    return browser, browser.way[-1]
 
 
 # ---- with tokens of Cellblock's ----------------------------------------------------------------------
@@ -59,18 +82,14 @@ async def test_the_login_is_of_whoever_shows_a_token(tmp_path: Path) -> None:
             "HttpOnly"
         )
         assert "SameSite=lax" in led.headers["set-cookie"] and eve not in led.headers["location"]
-        done = await browser.followed(led)
-        assert done.status_code == 200 and "token:eve is logged in to notes" in done.text, done.text
+        told(await browser.followed(led), 200, "token:eve is logged in to notes")
         record = await made.login_of("token:eve")
-        assert record is not None and record.tokens is not None and record.person == "token:eve"
+        assert record.tokens is not None and record.person == "token:eve"
         assert await made.login_of("") is None
         # The token of the token file is the user's of this machine.
-        browser = made.browser()
-        assert made.daemon.token is not None
-        done = await browser.followed(await browser.post(made.page, {"token": made.daemon.token}))
+        _, done = await logs_in(made, {"token": made.daemon.token})
         assert "The user of this machine is logged in" in done.text, done.text
-        mine = await made.login_of("")
-        assert mine is not None and mine.tokens != record.tokens
+        assert (await made.login_of("")).tokens != record.tokens
         for token in (eve, made.daemon.token, *made.place.tokens()):
             assert all(token not in text for text in (done.text, *made.daemon.said))
 
@@ -81,16 +100,13 @@ async def test_pages_are_there_for_servers_with_everybodys_own_login_alone(made:
         url = f"{made.origin}/login/{name}"
         assert (await browser.get(url)).status_code in (401, 404), name
         assert (await browser.post(url, {"token": made.daemon.token or ""})).status_code in (401, 404), name
-    said = await browser.get(f"{made.origin}/login/nothing")
-    assert said.status_code == 404 and "ask whoever runs this Cellblock" in said.text
+    told(await browser.get(f"{made.origin}/login/nothing"), 404, "ask whoever runs this Cellblock")
 
 
 @pytest.mark.parametrize("token", ["", "x" * 43, "é" * 43, "\0"])
 async def test_who_shows_no_token_is_led_nowhere(made: Site, token: str) -> None:
-    refused = await made.browser().post(made.page, {"token": token})
-    assert refused.status_code == 403 and "not known here" in refused.text
-    large = await made.browser().post(made.page, {"token": "x" * 100_000})
-    assert large.status_code == 413
+    told(await made.browser().post(made.page, {"token": token}), 403, "not known here")
+    assert (await made.browser().post(made.page, {"token": "x" * 100_000})).status_code == 413
     assert made.under_way() == []
 
 
@@ -130,60 +146,45 @@ async def test_pages_are_guarded_by_their_headers(made: Site) -> None:
 
 async def test_redirects_that_belong_to_no_login_of_this_browser(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
-        mine = {"token": made.daemon.token or ""}
-
-        async def comes_back() -> tuple[Browser, str]:
-            browser = made.browser()
-            await browser.followed(await browser.post(made.page, mine), until=made.callback)
-            return browser, browser.way[-1]
-
-        browser, url = await comes_back()
-        forged = url.replace(state_in(url), f"{state_in(url).partition('.')[0]}.{'x' * 43}")
+        mine = {"token": made.daemon.token}
+        browser, url = await comes_back(made, mine)
         for wrong in (
-            forged,
+            url.replace(state_in(url), f"{state_in(url).partition('.')[0]}.{'x' * 43}"),
             f"{url}&state={state_in(url)}",
             f"{made.callback}?state=",
             f"{made.callback}?state=x&code=y",
         ):
-            page = await browser.get(wrong)
-            assert page.status_code == 400 and "belongs to no login" in page.text, wrong
+            told(await browser.get(wrong), 400, "belongs to no login")
         assert (await browser.get(url)).status_code == 200
-        replayed = await browser.get(url)
-        assert replayed.status_code == 400 and "belongs to no login" in replayed.text
+        told(await browser.get(url), 400, "belongs to no login")
         before = await made.login_of("")
 
         # Of another browser, with no cookie, another's, its own twice, or one that is none.
-        others, begun_there = made.browser(), (await comes_back())[0]
+        others, begun_there = made.browser(), (await comes_back(made, mine))[0]
         for cookie in ("", secret_of(begun_there), "x"):
-            browser, url = await comes_back()
+            browser, url = await comes_back(made, mine)
             sent = {"Cookie": f"cellblock_login={cookie}"} if cookie else {}
-            page = await others.get(url, **sent)
-            assert page.status_code == 400 and "another browser" in page.text, cookie
-            late = await browser.get(url)
-            assert late.status_code == 400 and "belongs to no login" in late.text
-        browser, url = await comes_back()
+            told(await others.get(url, **sent), 400, "another browser")
+            told(await browser.get(url), 400, "belongs to no login")
+        browser, url = await comes_back(made, mine)
         twice = f"cellblock_login={secret_of(browser)}; cellblock_login={secret_of(browser)}"
         assert (await others.get(url, Cookie=twice)).status_code == 400
 
         # A mix-up, and a code of another login.
-        browser, url = await comes_back()
-        page = await browser.get(f"{url}&iss=https%3A%2F%2Fevil.example")
-        assert page.status_code == 400 and "iss mismatch" in page.text
-        (browser, url), (_, other) = await comes_back(), await comes_back()
-        code, foreign = (parse_qs(urlsplit(one).query)["code"][0] for one in (url, other))
-        page = await browser.get(url.replace(code, foreign))
-        assert page.status_code == 400 and "has failed" in page.text
-        browser, url = await comes_back()
-        page = await browser.get(f"{made.callback}?state={state_in(url)}&error=access_denied")
-        assert page.status_code == 400 and "denied" in page.text
+        browser, url = await comes_back(made, mine)
+        told(await browser.get(f"{url}&iss=https%3A%2F%2Fevil.example"), 400, "iss mismatch")
+        (browser, url), (_, other) = await comes_back(made, mine), await comes_back(made, mine)
+        told(await browser.get(url.replace(code_in(url), code_in(other))), 400, "has failed")
+        browser, url = await comes_back(made, mine)
+        refused = f"{made.callback}?state={state_in(url)}&error=access_denied"
+        told(await browser.get(refused), 400, "denied")
         assert await made.login_of("") == before
 
 
 async def test_strangers_are_slowed_down(tmp_path: Path) -> None:
     async with site(tmp_path) as made:
         browser = made.browser()
-        statuses = {(await browser.get(made.page)).status_code for _ in range(120)}
-        assert statuses == {200, 429}
+        assert {(await browser.get(made.page)).status_code for _ in range(120)} == {200, 429}
 
 
 # ---- with an identity provider -----------------------------------------------------------------------
@@ -200,23 +201,15 @@ async def test_the_login_is_of_whom_the_identity_provider_names(
         assert "type=password" not in page.text and f"127.0.0.1:{idp.port}" in page.text
         # The daemon asks for its keys as it starts, and is ready before it has them.
         assert set(idp.asked) <= {"/jwks"} and made.under_way() == [], "a link begins nothing"
-        done = await browser.followed(await browser.post(made.page))
-        assert done.status_code == 200 and "is logged in to notes" in done.text, done.text
-        paths = [urlsplit(url).path for url in browser.way]
-        assert paths == [
-            "/authorize",
-            "/login/callback",
-            "/authorize",
-            "/consent",
-            "/login/callback",
+        told(await browser.followed(await browser.post(made.page)), 200, "is logged in to notes")
+        assert [urlsplit(url).path for url in browser.way] == [
+            *("/authorize", "/login/callback", "/authorize", "/consent", "/login/callback")
         ]
-        record = await made.login_of("oauth:Ada/\0 L")
-        assert record is not None and record.tokens is not None
+        assert (await made.login_of("oauth:Ada/\0 L")).tokens is not None
         for other in ("", "oauth:Ada", "oauth:ada/\0 l", "token:Ada/\0 L", "oauth:Ada/"):
             assert await made.login_of(other) is None
         assert made.under_way() == []
-        kept = [file.read_text() for file in (tmp_path / "s").rglob("*.json")]
-        assert all(CLIENT_SECRET not in text for text in kept)
+        assert all(CLIENT_SECRET not in file.read_text() for file in (tmp_path / "s").rglob("*.json"))
 
 
 WRONG_TOKENS: tuple[dict[str, Any], ...] = (
@@ -239,14 +232,11 @@ async def test_an_id_token_that_is_not_for_this_login_names_nobody(tmp_path: Pat
     async with team(tmp_path, idp) as made:
         for wrong in WRONG_TOKENS:
             with misled(idp, **wrong):
-                browser = made.browser()
-                done = await browser.followed(await browser.post(made.page))
+                _, done = await logs_in(made)
             assert done.status_code == 400 and "ID token" in done.text, (wrong, done.text)
             assert made.under_way() == []
         assert made.place.events("register") == []
-        browser = made.browser()
-        done = await browser.followed(await browser.post(made.page))
-        assert done.status_code == 200, done.text
+        told((await logs_in(made))[1], 200, "is logged in to notes")
 
 
 @contextlib.contextmanager
@@ -268,10 +258,9 @@ WRONG_METADATA = (
 
 async def test_metadata_of_an_identity_provider_that_lead_astray(tmp_path: Path, idp: Provider) -> None:
     async with team(tmp_path, idp) as made:
-        for metadata, told in WRONG_METADATA:
+        for metadata, said in WRONG_METADATA:
             with misled(idp, metadata=metadata):
-                page = await made.browser().post(made.page)
-            assert page.status_code == 400 and told in page.text, page.text
+                told(await made.browser().post(made.page), 400, said)
         assert made.under_way() == []
 
 
@@ -279,50 +268,34 @@ async def test_what_the_identity_provider_brings_is_good_for_its_browser_and_onc
     tmp_path: Path, idp: Provider
 ) -> None:
     async with team(tmp_path, idp) as made:
-
-        async def comes_back() -> tuple[Browser, str]:
-            browser = made.browser()
-            await browser.followed(await browser.post(made.page), until=made.callback)
-            return browser, browser.way[-1]
-
         # Eve has somebody else come back as her: his tokens would be hers.
         idp.sub = "eve"
-        _, url = await comes_back()
-        page = await made.browser().get(url)
-        assert page.status_code == 400 and "another browser" in page.text
-        browser, url = await comes_back()
+        _, url = await comes_back(made)
+        told(await made.browser().get(url), 400, "another browser")
+        browser, url = await comes_back(made)
         led = await browser.get(url)
         assert led.status_code == 303 and (await browser.get(url)).status_code == 400
         # Her second half is bound as the first one was.
-        hers, his = await browser.followed(led, until=made.callback), made.browser()
-        page = await his.get(urljoin(str(hers.url), hers.headers["location"]))
-        assert page.status_code == 400 and "another browser" in page.text
+        await browser.followed(led, until=made.callback)
+        told(await made.browser().get(browser.way[-1]), 400, "another browser")
         idp.iss = "https://evil.example"
-        browser, url = await comes_back()
-        page = await browser.get(url)
-        assert page.status_code == 400 and "iss mismatch" in page.text
+        browser, url = await comes_back(made)
+        told(await browser.get(url), 400, "iss mismatch")
         assert await made.login_of("oauth:eve") is None and made.place.events("code") == []
 
 
 async def test_behind_a_proxy_the_audience_says_where_browsers_are(tmp_path: Path, idp: Provider) -> None:
-    oauth = idp.oauth("https://cellblock.example/mcp")
-    async with site(tmp_path, http={"oauth": oauth}) as made:
+    async with site(tmp_path, http={"oauth": idp.oauth("https://cellblock.example/mcp")}) as made:
         led = await made.browser().post(made.page, Origin="https://cellblock.example")
         assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
-        cookie = led.headers["set-cookie"]
-        assert (
-            cookie.startswith("__Host-cellblock_login=")
-            and cookie.endswith("; Secure")
-            and "Path=/;" in cookie
-        )
+        name, _, rest = led.headers["set-cookie"].partition("=")
+        assert name == "__Host-cellblock_login" and rest.endswith("; Secure") and "Path=/;" in rest
         # The name without the prefix, which a neighbour could set, counts for nothing.
-        state, secret = state_in(led.headers["location"]), cookie.partition("=")[2].partition(";")[0]
-        page = await made.browser().get(
-            f"{made.callback}?state={state}&code=x", Cookie=f"cellblock_login={secret}"
-        )
-        assert page.status_code == 400 and "another browser" in page.text
+        url = f"{made.callback}?state={state_in(led.headers['location'])}&code=x"
+        secret = rest.partition(";")[0]
+        told(await made.browser().get(url, Cookie=f"cellblock_login={secret}"), 400, "another browser")
 
 
 async def test_without_a_client_of_the_issuers_there_are_no_pages(tmp_path: Path, idp: Provider) -> None:
@@ -377,13 +350,9 @@ async def test_a_broker_finishes_what_one_that_was_killed_has_begun(
         async with daemon(folder, servers=servers, http={"oauth": oauth}, token="", **sections) as second:
             origin = second.url.removesuffix("/mcp")
 
-            def there(url: str) -> str:
-                return url.replace("http://127.0.0.1:1", origin)
-
-            led = await browser.get(there(browser.way[-1]))
+            led = await browser.get(browser.way[-1].replace("http://127.0.0.1:1", origin))
             assert led.status_code == 303, led.text
-            back = await browser.followed(led, until="http://127.0.0.1:1/")
-            done = await browser.get(there(back.headers["location"]))
-            assert done.status_code == 200 and "oauth:ada is logged in" in done.text, done.text
-            record = await first.login_of("oauth:ada")
-            assert record is not None and record.tokens is not None
+            await browser.followed(led, until="http://127.0.0.1:1/")
+            done = await browser.get(browser.way[-1].replace("http://127.0.0.1:1", origin))
+            told(done, 200, "oauth:ada is logged in")
+            assert (await first.login_of("oauth:ada")).tokens is not None

@@ -62,8 +62,7 @@ async def attacked(
 ) -> RunResponse:
     """The response of a run that an attacker had; a Deno that was warm before gives only its word."""
     while True:
-        run = broker.run(steps(*attack), limits={"maxMemoryBytes": budget_mib * MIB})
-        response = await within(run)
+        response = await within(broker.run(steps(*attack), limits={"maxMemoryBytes": budget_mib * MIB}))
         if response.result != "deno":
             return response
 

@@ -137,8 +137,7 @@ async def test_inputs_are_not_for_a_cookie_alone(served: Daemon, run_id: str) ->
 
 
 async def test_nothing_of_a_login_is_logged(tmp_path: Path) -> None:
-    log = {"level": "debug", "file": str(tmp_path / "log")}
-    async with daemon(tmp_path, **WAITING, log=log) as own:
+    async with daemon(tmp_path, **WAITING, log={"level": "debug", "file": str(tmp_path / "log")}) as own:
         cookie, key = await login(own)
         run = await parked(own, CODE)
         path = f"/dashboard/parked/{run}/deny"
@@ -153,8 +152,7 @@ async def test_where_there_is_no_token_a_login_is_needed(tmp_path: Path) -> None
     async with daemon(tmp_path, "--no-auth", **WAITING) as own:
         run = await parked(own, CODE)
         await decision(own, run, 403, {})
-        looks = await own.ask("GET", "/dashboard/parked")
-        assert b"not to be sent" not in looks.body
+        assert b"not to be sent" not in (await own.ask("GET", "/dashboard/parked")).body
         cookie, key = await login(own)
         headers = {"Cookie": cookie, "X-Cellblock-Key": key}
         assert (

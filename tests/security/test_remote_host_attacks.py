@@ -50,8 +50,7 @@ class Peer:
         self.heard: list[str] = []
         dealer = world.context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.IDENTITY, identity)
-        keys = DialKeys(world.keys[key], world.keys["broker"].public_bytes)
-        prepare_dialler(dealer, "tcp://h:1", keys)
+        prepare_dialler(dealer, "tcp://h:1", DialKeys(world.keys[key], world.keys["broker"].public_bytes))
         self.socket = LoopSocket(dealer, max_message_bytes=1 << 24, on_message=self._on_parts)
         self.socket.connect(world.link.endpoint)
 

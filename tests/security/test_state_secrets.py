@@ -33,12 +33,10 @@ async def said_by(served: Daemon, *words: str) -> str:
 
 async def everything(served: Daemon, *commands: str) -> str:
     """What whoever asks can learn, with the token and without."""
-    found = [await said_by(served, *words.split()) for words in commands]
-    for path in ("/readyz", "/metrics", "/dashboard", "/dashboard/data"):
-        answer = await served.ask("GET", path, headers=served.auth)
-        found.append(answer.body.decode())
-    found += [" ".join(process.cmdline()) for process in served.family()]
-    return "\n".join(found)
+    said = [await said_by(served, *words.split()) for words in commands]
+    paths = ("/readyz", "/metrics", "/dashboard", "/dashboard/data")
+    shown = [(await served.ask("GET", path, headers=served.auth)).body.decode() for path in paths]
+    return "\n".join([*said, *shown, *(" ".join(process.cmdline()) for process in served.family())])
 
 
 @pytest.fixture

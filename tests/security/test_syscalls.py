@@ -49,7 +49,6 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert not CANNOT_TRACE, "CELLBLOCK_TRACE=required, and only Linux's root can trace a worker, with cc"
     path = str(SCRIPTS / "trace_syscalls.py")
     spec = importlib.util.spec_from_loader("trace_syscalls", SourceFileLoader("trace_syscalls", path))
-    assert spec is not None and spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     with tool.tracing() as (tracer, environment):

@@ -153,8 +153,7 @@ class Actors:
     def _silent(self, request: bytes, count: int) -> None:
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for _ in range(count):
-                one = stack.enter_context(self._connected())
-                one.sendall(self._filled(request))
+                stack.enter_context(self._connected()).sendall(self._filled(request))
             self.stage.over.wait(HELD_SECONDS)
 
     def _connected(self) -> socket.socket:

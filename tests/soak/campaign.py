@@ -22,10 +22,8 @@ from security.native.harness import Native, NoCompiler, build
 from soak.actors import Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
-from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
-from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
-from soak.memory import memory_breaches
-from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, tracebacks
+from soak.load import KINDS, LARGE_KINDS, NATIVE_KIND, SERVERS, Load, Planned, call_numbers
+from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, memory_breaches, tracebacks
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
 
@@ -286,8 +284,7 @@ class Campaign:
 
     def _compare(self, before: Rest, after: Rest) -> None:
         leaked = after.processes - before.processes
-        lost = {role for role in STANDING if after.processes[role] != before.processes[role]}
-        if leaked or lost:
+        if leaked or {role for role in STANDING if after.processes[role] != before.processes[role]}:
             self.books.breach("no leaked process", _difference(before.processes, after.processes))
         for who in ("broker_fds", "host_fds"):
             was, now = getattr(before, who), getattr(after, who)

@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from benchmarks.hostile.workloads import (
+    HALF,
+    JOURNALED,
+    LARGE_INPUTS,
+    LARGE_RESULTS,
+    LISTS,
+    LOG_BLOCK,
+    LOG_FRAME,
+    MIB,
+)
 from security.families import ALL as HOSTILE
+from security.native.harness import steps
 
 SERVERS: Final = ("red", "blue")
 """The upstream servers with a ledger; scripts call them in turn."""
@@ -20,7 +31,6 @@ UNCONNECTED: Final = frozenset({"IMPORT_FAILURE"})
 Check = Callable[[Any], bool]
 
 LIMIT: Final = frozenset({"SANDBOX_LIMIT"})
-MIB: Final = 1024 * 1024
 LONG_MS: Final = 20_000
 """Timeout of runs that should never need it, on a busy machine."""
 
@@ -30,7 +40,7 @@ import * as blue from "@codemode/servers/blue";
 const told = [];
 const call = async (n, tool, more = {}) => {
   try {
-    await (n % 2 ? red : blue)[tool]({ id: "RUN/" + n, ...more });
+    await (n % 2 ? red : blue)[tool]({ id: "NUMBER/" + n, ...more });
     told.push([n, "completed"]);
   } catch (error) {
     told.push([n, error.certainty ?? error.name]);
@@ -78,128 +88,95 @@ class Kind:
     make: Callable[[int, random.Random], Planned]
 
 
-def _script(kind: str, code: str, limits: Mapping[str, int] | None = None, **more: Any) -> Planned:
-    chosen = {"timeoutMs": LONG_MS, **(limits or {})}
-    return Planned(kind, {"code": code, "limits": chosen}, **more)
+def kind(
+    weight: int,
+    name: str,
+    *codes: str,
+    limits: Sequence[Mapping[str, int]] = ({},),
+    result: Callable[[int], Check] | None = None,
+    durable: bool = False,
+    **planned: Any,
+) -> Kind:
+    """One whose runs have one of these scripts, with the run's number for NUMBER, and one of the limits; `result`
+    makes the check of its number."""
+
+    def make(number: int, chance: random.Random) -> Planned:
+        arguments = {
+            "code": chance.choice(codes).replace("NUMBER", str(number)),
+            "limits": {"timeoutMs": LONG_MS, **chance.choice(limits)},
+            **({"durable": True} if durable else {}),
+        }
+        return Planned(name, arguments, result=result and result(number), **planned)
+
+    return Kind(weight, make)
 
 
-def _trivial(number: int, _: random.Random) -> Planned:
-    code = f"""
-        const clean = globalThis.planted === undefined && {{}}.planted === undefined;
-        globalThis.planted = Object.prototype.planted = {number};
-        globalThis.__codemode_result__ = {{ twice: {number} * 2, clean }};
-    """
-    wanted = {"twice": 2 * number, "clean": True}
-    return _script("trivial", code, result=equals(wanted))
+def calling(weight: int, name: str, *codes: str, right: frozenset[str] = frozenset(), **more: Any) -> Kind:
+    """The same of scripts that make counted calls."""
+    codes = tuple(CALLS + code for code in codes)
+    return kind(weight, name, *codes, right=KILLED | UNCONNECTED | right, counted=True, **more)
 
 
-def _typescript(number: int, _: random.Random) -> Planned:
-    code = f"const n: number = {number}; globalThis.__codemode_result__ = n satisfies number;"
-    return _script("typescript", code, result=equals(number))
-
-
-def _calls(
-    number: int, code: str, kind: str, limits: Mapping[str, int] | None = None, **more: Any
-) -> Planned:
-    right = more.pop("right", KILLED | UNCONNECTED)
-    return _script(
-        kind, (CALLS + code).replace("RUN", str(number)), limits, right=right, counted=True, **more
-    )
-
-
-def _sequence(number: int, chance: random.Random) -> Planned:
-    count = chance.randint(1, 6)
-    code = (
-        f"for (let n = 0; n < {count}; n++) await call(n, n % 3 === 2 ? 'fail' : 'echo', {{ text: 'no' }});"
-    )
-    return _calls(number, code, "calls", result=has_length(count))
-
-
-def _parallel(number: int, chance: random.Random) -> Planned:
-    count, ms = chance.randint(4, 40), chance.choice([0, 20, 100])
-    code = f"await Promise.all(Array.from({{ length: {count} }}, (_, n) => call(n, 'wait', {{ ms: {ms} }})));"
-    return _calls(number, code, "parallel calls", result=has_length(count))
-
-
-def _slow(number: int, chance: random.Random) -> Planned:
-    ms = chance.choice([500, 1500, 2500])
-    return _calls(
-        number, f"await Promise.all([call(0, 'wait', {{ ms: {ms} }}), call(1, 'echo')]);", "slow calls"
-    )
-
-
-def _unanswered(number: int, chance: random.Random) -> Planned:
-    """Cut off by the upstream's bound, or before it by the run's own."""
-    limits = {"timeoutMs": chance.choice([400, LONG_MS])}
-    code = "await Promise.all([call(0, 'echo'), call(1, 'never'), call(2, 'never')]);"
-    return _calls(number, code, "unanswered calls", limits, right=KILLED | UNCONNECTED | LIMIT)
-
-
-def _deadly(number: int, _: random.Random) -> Planned:
-    return _calls(number, "await call(0, 'echo'); await call(1, 'die');", "calls that kill the server")
-
-
-def _too_many(number: int, _: random.Random) -> Planned:
-    code = "await Promise.all(Array.from({ length: 9 }, (_, n) => call(n, 'wait', { ms: 30 })));"
-    right = KILLED | UNCONNECTED | LIMIT
-    return _calls(
-        number, code, "too many calls", {"maxToolCalls": 5}, right=right, must_fail=True, calls_most=5
-    )
-
-
-def _cpu(_: int, chance: random.Random) -> Planned:
-    limits = chance.choice([{"timeoutMs": 150}, {"maxCpuMs": 100}])
-    code = chance.choice(["for (;;) {}", "/^(a+)+$/.test('a'.repeat(45) + '!');", "for (;;) await null;"])
-    return _script("CPU bomb", code, limits, right=KILLED | LIMIT, must_fail=True)
-
-
-def _memory(_: int, chance: random.Random) -> Planned:
-    code = chance.choice(
-        [
-            "const keep = []; for (;;) keep.push(new Uint8Array(1 << 20).fill(1));",
-            "const keep = []; for (let i = 0; ; i++) keep.push({ i, s: 'x'.repeat(50) + i });",
-            "let s = 'x'; for (;;) { s += s; s.charCodeAt(9); }",
-        ]
-    )
-    right = KILLED | LIMIT | {"UNCAUGHT_EXCEPTION"}
-    return _script("memory bomb", code, {"maxMemoryBytes": 16 * MIB}, right=right, must_fail=True)
-
-
-def _flood(_: int, chance: random.Random) -> Planned:
-    code = chance.choice(
-        [
-            "for (let i = 0; i < 5_000; i++) console.log('line', i);",
-            "console.log('x'.repeat(3_000_000));",
-            "for (let i = 0; i < 300; i++) console.error('y'.repeat(10_000));",
-        ]
-    )
-    return _script("log flood", code, {"maxLogBytes": 4_000})
-
-
-def _endless_flood(_: int, chance: random.Random) -> Planned:
-    code = "for (;;) console.log('z'.repeat(1_000));"
-    return _script("endless log flood", code, {"timeoutMs": 200}, right=KILLED | LIMIT, must_fail=True)
-
-
-def _throws(_: int, chance: random.Random) -> Planned:
-    code = chance.choice(
-        ["throw new Error('on purpose');", "this is no JavaScript", "import 'npm:left-pad';"]
-    )
-    right = KILLED | {"UNCAUGHT_EXCEPTION", "SYNTAX_ERROR", "IMPORT_FAILURE"}
-    return _script("wrong scripts", code, right=right, must_fail=True)
-
-
-def _large(number: int, _: random.Random) -> Planned:
-    code = "globalThis.__codemode_result__ = 'r'.repeat(1_000_000);"
-    return _script("large result", code, result=has_length(1_000_000))
-
-
-def _discovery(_: int, __: random.Random) -> Planned:
-    code = """
-        import { listServers, searchTools } from "@codemode/discovery";
-        globalThis.__codemode_result__ = [await listServers(), await searchTools("echo")].length;
-    """
-    return _script("discovery", code, result=equals(2))
+SHORT_KINDS: Final = (
+    kind(
+        30,
+        "trivial",
+        """
+        const clean = globalThis.planted === undefined && {}.planted === undefined;
+        globalThis.planted = Object.prototype.planted = NUMBER;
+        globalThis.__codemode_result__ = { twice: NUMBER * 2, clean };
+        """,
+        result=lambda number: equals({"twice": 2 * number, "clean": True}),
+    ),
+    calling(
+        14,
+        "calls",
+        "for (let n = 0; n <= NUMBER % 6; n++) await call(n, n % 3 === 2 ? 'fail' : 'echo', { text: 'no' });",
+        result=lambda number: has_length(number % 6 + 1),
+    ),
+    calling(
+        9,
+        "parallel calls",
+        """
+        const ms = [0, 20, 100][NUMBER % 3];
+        await Promise.all(Array.from({ length: 4 + NUMBER % 37 }, (_, n) => call(n, 'wait', { ms })));
+        """,
+        result=lambda number: has_length(4 + number % 37),
+    ),
+    calling(
+        5,
+        "slow calls",
+        *(
+            f"await Promise.all([call(0, 'wait', {{ ms: {ms} }}), call(1, 'echo')]);"
+            for ms in (500, 1500, 2500)
+        ),
+    ),
+    # Cut off by the upstream's bound, or before it by the run's own.
+    calling(
+        4,
+        "unanswered calls",
+        "await Promise.all([call(0, 'echo'), call(1, 'never'), call(2, 'never')]);",
+        limits=({"timeoutMs": 400}, {}),
+        right=LIMIT,
+    ),
+    kind(
+        4,
+        "CPU bomb",
+        *("for (;;) {}", "/^(a+)+$/.test('a'.repeat(45) + '!');", "for (;;) await null;"),
+        limits=({"timeoutMs": 150}, {"maxCpuMs": 100}),
+        right=KILLED | LIMIT,
+        must_fail=True,
+    ),
+    kind(
+        4,
+        "log flood",
+        "for (let i = 0; i < 5_000; i++) console.log('line', i);",
+        "console.log('x'.repeat(3_000_000));",
+        "for (let i = 0; i < 300; i++) console.error('y'.repeat(10_000));",
+        limits=({"maxLogBytes": 4_000},),
+    ),
+)
+"""These come cancelled, too."""
 
 
 def _hostile(_: int, chance: random.Random) -> Planned:
@@ -209,8 +186,7 @@ def _hostile(_: int, chance: random.Random) -> Planned:
 
 
 def _cancelled(number: int, chance: random.Random) -> Planned:
-    make = chance.choice([_sequence, _parallel, _slow, _unanswered, _cpu, _flood, _trivial])
-    planned = make(number, chance)
+    planned = chance.choice(SHORT_KINDS).make(number, chance)
     after = chance.choice([0.0, 0.005, 0.05, 0.3])
     return replace(planned, kind="cancelled", right=frozenset({"*"}), result=None, cancel_after=after)
 
@@ -221,24 +197,125 @@ def _malformed(_: int, chance: random.Random) -> Planned:
 
 
 KINDS: Final = (
-    Kind(30, _trivial),
-    Kind(14, _sequence),
-    Kind(9, _parallel),
-    Kind(5, _slow),
-    Kind(4, _unanswered),
-    Kind(1, _deadly),
-    Kind(3, _too_many),
-    Kind(4, _cpu),
-    Kind(3, _memory),
-    Kind(4, _flood),
-    Kind(2, _endless_flood),
-    Kind(3, _throws),
-    Kind(2, _large),
-    Kind(2, _typescript),
-    Kind(3, _discovery),
+    *SHORT_KINDS,
+    calling(1, "calls that kill the server", "await call(0, 'echo'); await call(1, 'die');"),
+    calling(
+        3,
+        "too many calls",
+        "await Promise.all(Array.from({ length: 9 }, (_, n) => call(n, 'wait', { ms: 30 })));",
+        limits=({"maxToolCalls": 5},),
+        right=LIMIT,
+        must_fail=True,
+        calls_most=5,
+    ),
+    kind(
+        3,
+        "memory bomb",
+        "const keep = []; for (;;) keep.push(new Uint8Array(1 << 20).fill(1));",
+        "const keep = []; for (let i = 0; ; i++) keep.push({ i, s: 'x'.repeat(50) + i });",
+        "let s = 'x'; for (;;) { s += s; s.charCodeAt(9); }",
+        limits=({"maxMemoryBytes": 16 * MIB},),
+        right=KILLED | LIMIT | {"UNCAUGHT_EXCEPTION"},
+        must_fail=True,
+    ),
+    kind(
+        2,
+        "endless log flood",
+        "for (;;) console.log('z'.repeat(1_000));",
+        limits=({"timeoutMs": 200},),
+        right=KILLED | LIMIT,
+        must_fail=True,
+    ),
+    kind(
+        3,
+        "wrong scripts",
+        *("throw new Error('on purpose');", "this is no JavaScript", "import 'npm:left-pad';"),
+        right=KILLED | {"UNCAUGHT_EXCEPTION", "SYNTAX_ERROR", "IMPORT_FAILURE"},
+        must_fail=True,
+    ),
+    kind(
+        2,
+        "large result",
+        "globalThis.__codemode_result__ = 'r'.repeat(1_000_000);",
+        result=lambda _: has_length(1_000_000),
+    ),
+    kind(
+        2,
+        "typescript",
+        "const n: number = NUMBER; globalThis.__codemode_result__ = n satisfies number;",
+        result=equals,
+    ),
+    kind(
+        3,
+        "discovery",
+        """
+        import { listServers, searchTools } from "@codemode/discovery";
+        globalThis.__codemode_result__ = [await listServers(), await searchTools("echo")].length;
+        """,
+        result=lambda _: equals(2),
+    ),
     Kind(6, _hostile),
     Kind(9, _cancelled),
     Kind(2, _malformed),
+)
+
+
+MEMORY: Final = {"maxMemoryBytes": 64 * MIB}
+SHORT: Final = {"timeoutMs": 1_500}
+
+SHARED: Final = 0x21
+TAKEN_MIB: Final = 200
+
+FORGED: Final = (
+    b"\x00\x00\x00\x10\x00\x0c\x83\xa1t\xa4call\xa2id\x01\x00\x00",
+    b"\xff\xff\xff\xff\x00\x10",
+    b"\x00\x00\x00\x08\x00\x06\x81\xa1t\xa4done",
+    bytes(range(256)),
+)
+"""Calls without names, a frame without end, a result without a body, and no frames."""
+
+NATIVE: Final[list[tuple[str, Mapping[str, int]]]] = [
+    (steps(("notices", 3, 8 * MIB - 1024)), SHORT),
+    (steps(("repeat", LOG_FRAME * LOG_BLOCK, len(LOG_FRAME) * LOG_BLOCK, 1_000)), SHORT),
+    (steps(("raw", HALF, len(HALF)), ("sleep", 60_000)), SHORT),
+    (steps(("fill", TAKEN_MIB, SHARED), ("sleep", 300)), MEMORY),
+    (steps(("fill", TAKEN_MIB, 0), ("sleep", 300)), MEMORY),
+    (
+        steps(
+            ("shmget", 0, TAKEN_MIB * MIB, 0o1600), ("shmat", "$0", 0, 0), ("touch", "$1", TAKEN_MIB * MIB)
+        ),
+        MEMORY,
+    ),
+    (steps(("forks", 50), ("sleep", 300)), SHORT),
+    (steps(("threads", 50), ("sleep", 300)), SHORT),
+    (steps(("prctl", 1, 0), ("sleep", 300)), SHORT),
+    (steps("spin"), SHORT),
+    (steps("done", ("sleep", 60_000)), SHORT),
+    *((steps(("raw", frame, len(frame)), ("sleep", 60_000)), SHORT) for frame in FORGED),
+]
+
+
+def _native(_: int, chance: random.Random) -> Planned:
+    code, limits = chance.choice(NATIVE)
+    return Planned("native attacks", {"code": code, "limits": dict(limits)}, right=frozenset({"*"}))
+
+
+NATIVE_KIND: Final = Kind(5, _native)
+"""How these end is the attacker's own affair; what they do to others is not."""
+
+MAY_BE_CUT: Final = KILLED | UNCONNECTED | LIMIT
+LARGE_KINDS: Final = (
+    kind(1, "12 MB results", LARGE_RESULTS, right=MAY_BE_CUT),
+    kind(1, "inputs of four million numbers", LARGE_INPUTS, right=MAY_BE_CUT),
+    kind(1, "durable runs of 30 MB", JOURNALED, right=MAY_BE_CUT, durable=True),
+    # Honest, but for its haste. A server whose connection ends meanwhile is not found any more.
+    kind(
+        1,
+        "300 lists at once",
+        LISTS,
+        right=MAY_BE_CUT | {"UNCAUGHT_EXCEPTION"},
+        result=lambda _: equals(300),
+    ),
 )
 
 

@@ -170,7 +170,6 @@ class Campaign:
             self.wrong.append(f"{tag}: it had no login, and was not parked: {response['diagnostics']}")
 
     async def _response(self, place: Place, person: Person, tag: str, durable: bool) -> Any:
-        assert place.daemon is not None
         mine = Daemon(place.daemon.process, place.daemon.port, place.daemon.folder, person.token)
         async with mine.client() as client:
             asked = {"code": SCRIPT.format(tag=tag), "durable": durable}
@@ -220,8 +219,7 @@ class Campaign:
             if not browser.way:
                 self.counts[f"login: {page.status_code} {page.text[-200:]}"] += 1
                 return False
-            redirect = browser.way[-1].replace(f":{begins}/", f":{ends}/", 1)
-            page = await browser.get(redirect)
+            page = await browser.get(browser.way[-1].replace(f":{begins}/", f":{ends}/", 1))
             if page.status_code == 200 and f"token:{person.name} is logged in to notes" in page.text:
                 return True
             self.counts[f"login: {page.status_code} {page.text[-200:]}"] += 1
@@ -255,7 +253,6 @@ class Campaign:
             due = runs * (kills - number) // (kills + 1)
             await until(lambda due=due: self.left <= due, "runs go on", 600, pause=0.1)
             place = self.places[number % 2]
-            assert place.daemon is not None
             for person in self.people:
                 # A token that was just being renewed may be lost with it.
                 person.changes += 1
@@ -286,14 +283,12 @@ class Campaign:
             async def begun(*words: object) -> tuple[asyncio.subprocess.Process, int]:
                 process = await asyncio.create_subprocess_exec(*map(str, words), stdin=PIPE, stdout=PIPE)
                 stack.push_async_callback(_ended, process)
-                assert process.stdout is not None
                 return process, int(await within(process.stdout.readline(), 60))
 
             server, port = await begun(*forked_server("introspecting_server.py", self.ledger))
             self.url = f"http://127.0.0.1:{port}/mcp"
             provider = SERVERS / "oidc_provider.mjs"
             _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS, self.ledger)
-            assert server.stdin is not None
             server.stdin.write(f"http://127.0.0.1:{issuer}\n".encode())
             await server.stdin.drain()
             yield

@@ -127,8 +127,6 @@ class Cellblock:
     async def stop(self) -> int:
         """Closes the client's stdin and waits for its end, then ends the broker. Returns the broker's exit code, or the
         client's when that is not 0; SIGKILL counts as -9."""
-        assert self._broker is not None and self._process is not None and self._process.stdin is not None
-        assert self._reader is not None
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_BOUND_SECONDS):
@@ -139,12 +137,10 @@ class Cellblock:
         return await _ended(self._broker) or await _ended(self._process)
 
     def _write(self, message: dict[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
         # Lone surrogates of hostile scripts stay escaped: ASCII only.
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     async def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
         while line := await self._process.stdout.readline():
             try:
                 message = json.loads(line)

@@ -27,8 +27,7 @@ async def test_it_does_its_steps_inside_the_layers(native_workers: Native) -> No
 
 async def test_one_that_computes_is_ended_like_any_script(native_workers: Native) -> None:
     _, owner = await let_loose("say begun", "spin", cpu_ms=50)
-    ended = await owner.end()
-    assert ended.reason == "cpu" and owner.logs == [("log", "begun")]
+    assert (await owner.end()).reason == "cpu" and owner.logs == [("log", "begun")]
 
 
 async def test_a_brokers_host_has_it_among_its_workers(native_hosts: Native, tmp_path: Path) -> None:
@@ -36,5 +35,4 @@ async def test_a_brokers_host_has_it_among_its_workers(native_hosts: Native, tmp
         assert succeeded(await broker.run(steps("getpid"))) == [1]
         native_hosts.takes(0)
         # One that had started before may be left.
-        answers = [succeeded(await broker.run(steps("getpid"))) for _ in range(3)]
-        assert answers[-1] == "deno"
+        assert [succeeded(await broker.run(steps("getpid"))) for _ in range(3)][-1] == "deno"

@@ -138,8 +138,7 @@ class Clients:
     async def _large(self) -> None:
         given: dict[str, Any] = {"name": TOOL, "arguments": {"code": LARGE}}
         _, answer = await self._post(self._behind(), "tools/call", TOOL, {}, **given)
-        response = (answer or {}).get("result", {}).get("structuredContent", {})
-        for output in response.get("outputs", []):
+        for output in (answer or {}).get("result", {}).get("structuredContent", {}).get("outputs", []):
             self._counts["outputs"] += 1
             uri = output["uri"]
             self._outputs.append(uri)

@@ -36,8 +36,7 @@ async def test_the_watch_sees_how_long_its_loop_was_held(tmp_path: Path) -> None
     end = time.monotonic()
     written = tmp_path / "stalls"
     written.write_text(file.getvalue(), "ascii")
-    longest = max(stall.seconds for stall in loop_watch.stalls(written, begin, end))
-    assert longest > HELD_SECONDS / 2
+    assert max(stall.seconds for stall in loop_watch.stalls(written, begin, end)) > HELD_SECONDS / 2
     assert loop_watch.stalls(written, end + 1, end + 2) == []
 
 
@@ -67,8 +66,7 @@ def answering(result: Callable[[], Any]) -> Generator[int]:
 
 def slow_once() -> Callable[[], int]:
     """Gives the right result of every run, after its first has held all for `HELD_SECONDS`."""
-    asked = threading.Event()
-    free = threading.Event()
+    asked, free = threading.Event(), threading.Event()
 
     def result() -> int:
         if not asked.is_set():

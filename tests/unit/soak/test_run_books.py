@@ -11,9 +11,8 @@ from cellblock.record.rows import Head
 from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books
 from soak.fleet.shared import COUNTED, breaches, script
 from soak.load import Load, Planned, call_numbers, equals
-from soak.memory import growth, memory_breaches
 from soak.run_books import RunBooks
-from soak.watch import Sample
+from soak.watch import Sample, growth, memory_breaches
 
 
 @pytest.fixture
@@ -245,8 +244,7 @@ def test_a_seed_fixes_the_load_and_every_kind_comes_once_in_the_warm_up() -> Non
     assert [first.next() for _ in range(50)] != [Load(6).next() for _ in range(50)]
     kinds = [planned.kind for _, planned in Load(5).one_of_each()]
     assert len(kinds) == len(set(kinds))
-    numbers = [number for number, _ in (second.next() for _ in range(50))]
-    assert numbers == list(range(1, 51))
+    assert [number for number, _ in (second.next() for _ in range(50))] == list(range(1, 51))
 
 
 def test_the_ledger_gives_calls_with_ids_only() -> None:

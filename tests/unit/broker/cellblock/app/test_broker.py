@@ -1,7 +1,6 @@
 """The embedding API at its edges: entered twice, used from another event loop, asked after its end."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -26,21 +25,9 @@ def worker_hosts() -> list[psutil.Process]:
     return [child for child in children if any("cellblock_worker" in word for word in command_line(child))]
 
 
-def in_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> BaseException | None:
-    """What the work raises, in a thread with an event loop of its own."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(asyncio.wait_for(work(), 10))
-        except BaseException as error:  # noqa: BLE001 - the test judges it
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(30)
-    assert not thread.is_alive()
-    return raised[0] if raised else None
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    return Broker(settings(tmp_path, pool=POOL))
 
 
 def test_another_kind_of_event_loop_is_refused(tmp_path: Path) -> None:
@@ -50,8 +37,7 @@ def test_another_kind_of_event_loop_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_host
-async def test_entering_twice_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    broker = Broker(settings(tmp_path, pool=POOL))
+async def test_entering_twice_is_refused_and_the_first_goes_on(broker: Broker) -> None:
     async with broker:
         host, hosts = broker.host_pid, worker_hosts()
         with pytest.raises(CellblockError, match="running already"):
@@ -62,8 +48,7 @@ async def test_entering_twice_is_refused_and_the_first_goes_on(tmp_path: Path) -
     await gone(hosts)
 
 
-async def test_entering_while_it_starts_is_refused(tmp_path: Path) -> None:
-    broker = Broker(settings(tmp_path, pool=POOL))
+async def test_entering_while_it_starts_is_refused(broker: Broker) -> None:
     began = await asyncio.gather(broker.__aenter__(), broker.__aenter__(), return_exceptions=True)
     try:
         assert began[0] is broker
@@ -84,8 +69,7 @@ async def test_it_can_be_entered_again_after_its_end_and_after_a_failed_start(tm
             assert succeeded(await within(broker.run(ONE))) == 1
 
 
-async def test_a_broker_that_has_ended_has_nothing_to_show(tmp_path: Path) -> None:
-    broker = Broker(settings(tmp_path, pool=POOL))
+async def test_a_broker_that_has_ended_has_nothing_to_show(broker: Broker) -> None:
     async with broker:
         assert succeeded(await within(broker.run(ONE))) == 1
         assert broker.hosts and broker.facts()
@@ -100,29 +84,30 @@ async def test_a_broker_that_has_ended_has_nothing_to_show(tmp_path: Path) -> No
     await broker.learnt()
 
 
-async def test_another_event_loop_is_refused_at_once(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, pool=POOL)) as broker:
+async def test_another_event_loop_is_refused_at_once(broker: Broker) -> None:
+    def in_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        asyncio.run(asyncio.wait_for(work(), 10))
 
-        async def reconfigure() -> None:
-            broker.reconfigure(broker.settings)
+    async def reconfigure() -> None:
+        broker.reconfigure(broker.settings)
 
-        work: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            "run": lambda: broker.run(ONE),
-            "settled": broker.settled,
-            "learnt": broker.learnt,
-            "wait_until_learnt": broker.wait_until_learnt,
-            "reconfigure": reconfigure,
-            "exit": lambda: broker.__aexit__(None, None, None),
-        }
-        for what, ask in work.items():
-            error = await asyncio.to_thread(in_another_loop, ask)
-            assert isinstance(error, CellblockError) and "another event loop" in error.message, (what, error)
-            assert "run_coroutine_threadsafe" in error.hint
+    async with broker:
+        for ask in (
+            lambda: broker.run(ONE),
+            broker.settled,
+            broker.learnt,
+            broker.wait_until_learnt,
+            reconfigure,
+            lambda: broker.__aexit__(None, None, None),
+        ):
+            with pytest.raises(CellblockError, match="another event loop") as caught:
+                await within(asyncio.to_thread(in_another_loop, ask))
+            assert "run_coroutine_threadsafe" in caught.value.hint
             assert succeeded(await within(broker.run(ONE))) == 1
 
 
-async def test_a_thread_without_a_loop_is_refused_too_and_can_use_the_right_one(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, pool=POOL)) as broker:
+async def test_a_thread_without_a_loop_is_refused_too_and_can_use_the_right_one(broker: Broker) -> None:
+    async with broker:
         with pytest.raises(CellblockError, match="another event loop"):
             await asyncio.to_thread(broker.reconfigure, broker.settings)
         loop = asyncio.get_running_loop()

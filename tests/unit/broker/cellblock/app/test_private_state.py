@@ -54,23 +54,18 @@ async def test_it_is_what_the_configuration_or_the_program_names(users: Path, tm
     file = write_config(tmp_path, {}, state_dir=str(configured))
     assert Broker.from_config(file).settings.state_dir == configured
     assert Broker.from_config(file, state_dir=own).settings.state_dir == own
-    assert Broker.from_config(None, state_dir=own).settings.state_dir == own
-    assert Broker.from_config(None, state_dir=str(own)).settings.state_dir == own
-    assert Broker.from_config(None, state_dir="user").settings.state_dir == users
+    for given, expected in ((own, own), (str(own), own), ("user", users)):
+        assert Broker.from_config(None, state_dir=given).settings.state_dir == expected
     async with Broker(parsed(), state_dir=own) as broker:
         assert broker.reconfigure(parsed()) == [], "it stays the same folder"
     assert (own / "logs").is_dir(), "what a program names stays"
 
 
-def test_what_must_outlive_it_is_refused() -> None:
-    wanted: list[dict[str, Any]] = [
-        {"audit": ["calls"]},
-        {"pins": {"reaction": "quarantine"}},
-    ]
-    for section in wanted:
-        with pytest.raises(ConfigError, match="state_dir"):
-            Broker(parsed(**section))
-        assert Broker(parsed(**section), state_dir="user")
+@pytest.mark.parametrize("section", [{"audit": ["calls"]}, {"pins": {"reaction": "quarantine"}}])
+def test_what_must_outlive_it_is_refused(section: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="state_dir"):
+        Broker(parsed(**section))
+    assert Broker(parsed(**section), state_dir="user")
 
 
 async def test_what_must_outlive_it_is_refused_later_too() -> None:

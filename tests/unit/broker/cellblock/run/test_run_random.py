@@ -2,8 +2,9 @@
 runs wait for people and for what servers ask, are parked, answered, cancelled, and go on; the broker dies,
 and another one has its runs.
 
-Beside the broker runs a model (`run_model`); after every step the two must agree on the state of each run, on what was
-executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
+Beside the broker runs a model (`run_histories`); after every step the two must agree on the state of each run, on what
+was executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each
+time.
 """
 
 import os
@@ -25,15 +26,16 @@ from support.run_histories import (
     HOSTS,
     LOG_BYTES,
     LONG_SECONDS,
+    MAX_CALLS,
     PARKED_BY_NOW,
     QUEUE,
+    REFUSED,
     TIMEOUT_MS,
     TOOLS,
     History,
     number_of,
     sleep,
 )
-from support.run_model import MAX_CALLS, REFUSED
 
 sayings = st.one_of(
     st.sampled_from(

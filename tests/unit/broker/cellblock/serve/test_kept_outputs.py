@@ -52,12 +52,16 @@ async def keep(kept: KeptOutputs, owner: Owner, text: str) -> KeptOutput:
     return made
 
 
-async def whole(kept: KeptOutputs, owner: Owner, one: KeptOutput) -> str:
-    return "".join([(await kept.read(owner, one.output_id, page))[1] for page in range(1, one.pages + 1)])
-
-
 def files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
+
+
+async def pages_of(kept: KeptOutputs, owner: Owner, one: KeptOutput) -> list[str]:
+    return [(await kept.read(owner, one.output_id, page))[1] for page in range(1, one.pages + 1)]
+
+
+async def whole(kept: KeptOutputs, owner: Owner, one: KeptOutput) -> str:
+    return "".join(await pages_of(kept, owner, one))
 
 
 def sizes(folder: Path) -> list[int]:
@@ -91,7 +95,7 @@ async def test_the_file_is_private_and_gives_the_disk_back(tmp_path: Path) -> No
     async with keeping(SETTINGS, LocalStore(tmp_path)) as kept:
         assert kept is not None
         await keep(kept, ANN, "the secret of Ann" + "x" * MIB)
-        assert all(file.stat().st_mode & 0o777 == 0o600 for file in files(tmp_path))
+        assert {file.stat().st_mode & 0o777 for file in files(tmp_path)} == {0o600}
     (file,) = files(tmp_path)
     assert file.stat().st_size < MIB // 4 and b"secret" not in file.read_bytes()
 
@@ -133,7 +137,7 @@ async def test_pages_are_the_whole(text: str) -> None:
         kept = KeptOutputs(SETTINGS, LocalStore(Path(folder)))
         try:
             one = await keep(kept, ANN, text)
-            pages = [(await kept.read(ANN, one.output_id, page))[1] for page in range(1, one.pages + 1)]
+            pages = await pages_of(kept, ANN, one)
             assert "".join(pages) == text
             assert all(len(page.encode()) <= 1024 + 3 for page in pages)
         finally:

@@ -70,8 +70,7 @@ async def test_a_failure_keeps_its_diagnostics_and_its_null(kept: KeptOutputs) -
     assert [one["code"] for one in data["diagnostics"]] == ["UNCAUGHT", "OUTPUT_KEPT"]
     shown, note = data["logs"]
     assert shown["message"] == "l" * 1_000 + "…"
-    assert (note["level"], note["timeMs"]) == ("warn", 0)
-    assert "1 of 1 entries" in note["message"]
+    assert (note["level"], note["timeMs"]) == ("warn", 0) and "1 of 1 entries" in note["message"]
 
 
 async def test_errors_and_both_ends_of_logs_are_shown(kept: KeptOutputs) -> None:
@@ -79,8 +78,7 @@ async def test_errors_and_both_ends_of_logs_are_shown(kept: KeptOutputs) -> None
         LogEntry(level="error" if number == 50 else "log", message=f"{number} {'x' * 100}", time_ms=number)
         for number in range(100)
     ]
-    given = RunResponse(logs=logs, result=1, diagnostics=[])
-    *shown, note = (await data_of(given, kept))["logs"]
+    *shown, note = (await data_of(RunResponse(logs=logs, result=1, diagnostics=[]), kept))["logs"]
     numbers = [entry["timeMs"] for entry in shown]
     assert numbers == sorted(numbers) and {0, 1, 50, 98, 99} <= set(numbers) and len(numbers) < 8
     assert f"{len(numbers)} of 100 entries" in note["message"]
@@ -99,10 +97,8 @@ async def test_many_short_entries_do_not_make_a_long_preview(kept: KeptOutputs) 
 
 
 async def test_without_a_place_or_need_responses_are_whole(kept: KeptOutputs) -> None:
-    large = response("r" * 5_000)
-    assert await data_of(large, None) == large.as_json()
-    small = response("r" * 1_500)
-    assert await data_of(small, kept) == small.as_json()
+    for whole, place in ((response("r" * 5_000), None), (response("r" * 1_500), kept)):
+        assert await data_of(whole, place) == whole.as_json()
     assert kept.list_for(ME) == []
 
 

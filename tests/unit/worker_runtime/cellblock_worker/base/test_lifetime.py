@@ -29,7 +29,6 @@ time.sleep(600)
 
 async def test_a_child_dies_with_its_killed_parent() -> None:
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=subprocess.PIPE)
-    assert parent.stdout is not None
     child = psutil.Process(int(await parent.stdout.readline()))
     await until(lambda: child.name() == "sleep", "it has begun")
     parent.kill()
@@ -82,7 +81,6 @@ def test_without_setpriv_a_child_whose_parent_is_gone_does_not_begin(monkeypatch
     monkeypatch.setattr(lifetime, "setpriv", lambda: None)
     assert lifetime.dying_with_this(["sleep", "600"]) == ["sleep", "600"]
     setup = lifetime.child_setup()
-    assert setup is not None
     with subprocess.Popen(["sleep", "600"], preexec_fn=setup) as child:
         assert child.poll() is None
         child.send_signal(signal.SIGKILL)

@@ -1,8 +1,12 @@
-"""The host's control group: found, made, limited and removed."""
+"""The host's control group, found, made, limited and removed; and its workers' groups in the real kernel's hierarchies,
+where this user can make some."""
 
+import asyncio
 import fcntl
 import json
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +17,13 @@ from typing import Any
 
 import pytest
 
-from cellblock_worker.confinement import cgroup
-from cellblock_worker.confinement.cgroup import MIB, Caps, caps_for
+from cellblock_worker.base.lifetime import HAS_PIDFD, LINUX, kill_if
+from cellblock_worker.confinement import cgroup, cgroup_files, cgroup_workers
+from cellblock_worker.confinement.cgroup import Caps, caps_for
 from cellblock_worker.confinement.cgroup_files import Home, find_homes, read_memberships, read_mounts
+from cellblock_worker.confinement.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
+from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
+from support.waits import until, within
 
 CAPS = Caps(memory_bytes=300 * MIB, tasks=77)
 
@@ -41,7 +49,6 @@ def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str]
     """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
             yield process, json.loads(process.stdout.readline())
         finally:
@@ -58,28 +65,20 @@ def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
             process.communicate("", timeout=30)
 
 
-def text_of(path: str, name: str) -> str:
-    return (Path(path) / name).read_text().strip()
-
-
 def test_the_caps_are_on_the_group_and_the_process_is_in_it(
     entered: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     process, said = entered
     for path in said["paths"]:
-        assert text_of(path, "cgroup.procs").split() == [str(process.pid)]
+        assert (Path(path) / "cgroup.procs").read_text().split() == [str(process.pid)]
         assert f"/{Path(path).name}\n" in said["inside"]
-    memory = [
-        name
-        for name in ("memory.max", "memory.limit_in_bytes")
-        for path in said["paths"]
-        if (Path(path) / name).exists() and text_of(path, name) == str(CAPS.memory_bytes)
-    ]
-    pids = [path for path in said["paths"] if (Path(path) / "pids.max").exists()]
-    assert len(memory) == sum("300 MiB of memory" in text for text in said["in_force"])
-    assert [text_of(path, "pids.max") for path in pids] == ["77"] * sum(
-        "77 tasks" in text for text in said["in_force"]
-    )
+    for names, cap, told in (
+        (("memory.max", "memory.limit_in_bytes"), CAPS.memory_bytes, "300 MiB of memory"),
+        (("pids.max",), CAPS.tasks, "77 tasks"),
+    ):
+        files = [Path(path) / name for name in names for path in said["paths"]]
+        caps = [file.read_text().strip() for file in files if file.exists()]
+        assert caps == [str(cap)] * sum(told in text for text in said["in_force"])
 
 
 def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
@@ -130,8 +129,8 @@ def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -
     (tmp_path / "mountinfo").write_text("22 1 0:20 / /proc rw - proc proc rw\n")
     for proc in (tmp_path, tmp_path / "nowhere"):
         membership = cgroup.enter(CAPS, proc=proc)
-        assert membership.in_force == [] and membership.workers is None
         [missing] = membership.missing
+        assert membership.in_force == [] and membership.workers is None
         assert missing.startswith("cgroup (memory, pids): ") and "Delegate=yes" in missing
         membership.leave()
 
@@ -194,18 +193,8 @@ finally:
 @pytest.fixture
 def v2_group() -> Iterator[tuple[Path, Path]]:
     """The mount point of the real v2 hierarchy, and a group of our own in it with a controller to give on."""
-    point = (
-        next(
-            (
-                Path(line.split()[4])
-                for line in Path("/proc/self/mountinfo").read_text().splitlines()
-                if " - cgroup2 " in line
-            ),
-            None,
-        )
-        if sys.platform.startswith("linux")
-        else None
-    )
+    mounts = read_mounts(Path("/proc/self/mountinfo").read_text()) if LINUX else []
+    point = next((mount.point for mount in mounts if mount.version == 2), None)
     if point is None or "hugetlb" not in (point / "cgroup.controllers").read_text().split():
         pytest.skip("there is no cgroup v2 hierarchy with a controller to spare")
     lock = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
@@ -247,11 +236,8 @@ def test_under_v2_the_broker_is_moved_aside_once_and_a_later_host_finds_its_way(
         path, controllers = line.split(" ", 1)
         assert Path(path).parent == group and controllers == "hugetlb"
     assert first != second
-    for line in (left_first, left_second):
-        exists, where = line.split(" ", 1)
-        assert exists == "False"
-        assert where.startswith(f"0::/{group.name}/{cgroup.BROKER_PREFIX}")
     assert left_first == left_second
+    assert left_first.startswith(f"False 0::/{group.name}/{cgroup.BROKER_PREFIX}")
     cgroup.remove_stale(group)
     assert [path for path in group.iterdir() if path.is_dir()] == []
 
@@ -265,9 +251,8 @@ def test_under_v2_a_group_with_other_processes_is_left_alone(v2_group: tuple[Pat
             inside = (group / "cgroup.procs").read_text().split()
         finally:
             foreign.kill()
-    assert len(said) == 2
-    assert all(line.startswith("unusable:") and "shared with processes" in line for line in said)
-    assert inside == [str(foreign.pid)]
+    told = [line.startswith("unusable:") and "shared with processes" in line for line in said]
+    assert (told, inside) == ([True, True], [str(foreign.pid)])
     assert [path for path in group.iterdir() if path.is_dir()] == []
 
 
@@ -280,7 +265,7 @@ def mountinfo(tree: Path, *mounts: tuple[str, str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def unified(tree: Path, path: str, controllers: str = "cpuset cpu io memory pids") -> Path:
+def group_below(tree: Path, path: str, controllers: str = "cpuset cpu io memory pids") -> Path:
     group = tree / path
     group.mkdir(parents=True)
     (group / "cgroup.controllers").write_text(controllers + "\n")
@@ -303,13 +288,13 @@ DOCKERS = ("/docker/12ab", "cg", "cgroup2 cgroup rw")
     ],
 )
 def test_v2(mount: tuple[str, str, str], membership: str, folder: str | None, tmp_path: Path) -> None:
-    group = unified(tmp_path, folder or "cg/inner")
+    group = group_below(tmp_path, folder or "cg/inner")
     homes = [] if folder is None else [Home(2, group, ("memory", "pids"))]
     assert find_homes(f"0::{membership}\n", mountinfo(tmp_path, mount)) == homes
 
 
 def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
-    unified(tmp_path, "cg/unified", "hugetlb")
+    group_below(tmp_path, "cg/unified", "hugetlb")
     for folder in ("memory/jobs/7", "pids"):
         (tmp_path / "cg" / folder).mkdir(parents=True)
     memberships = "9:name=systemd:/\n8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/x\n0::/\n"
@@ -328,7 +313,7 @@ def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
 
 def test_each_controller_where_it_is(tmp_path: Path) -> None:
     """A machine that is half way to v2."""
-    group = unified(tmp_path, "cg/unified/mine", "pids")
+    group = group_below(tmp_path, "cg/unified/mine", "pids")
     (tmp_path / "cg" / "memory").mkdir()
     mounts = mountinfo(
         tmp_path, ("/", "cg/memory", "cgroup none rw,memory"), ("/", "cg/unified", "cgroup2 none rw")
@@ -349,3 +334,162 @@ def test_no_cgroup_mounted(memberships: str, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_left_out() -> None:
     assert read_mounts("\n30 22\n31 22 0:1 / /x rw - cgroup\n") == []
     assert read_memberships("a:b\n2:x:/with:colon\n") == {"x": "/with:colon"}
+
+
+with_pidfd = pytest.mark.skipif(not LINUX or not HAS_PIDFD, reason="Linux and pidfd")
+
+TAKE_64_MIB = "import mmap, sys; m = mmap.mmap(-1, 1 << 26); m.write(b'x' * (1 << 26)); sys.stdin.read()"
+TAKE = [sys.executable, "-I", "-S", "-c", TAKE_64_MIB]
+SLEEP = [str(shutil.which("sleep")), "600"]
+
+
+@contextmanager
+def a_group_in(parent: Path, controllers: str = "") -> Iterator[Path]:
+    """A new one, with these controllers for groups in it; gone at the end."""
+    folder = parent / f"test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+        if controllers:
+            cgroup_files.write(folder / "cgroup.subtree_control", controllers)
+    except OSError as error:
+        pytest.skip(f"no group can be made: {error}")
+    yield folder
+    assert cgroup_files.end(folder)
+
+
+@pytest.fixture
+def memory() -> Iterator[tuple[int, Path, tuple[str, ...]]]:
+    """Version, folder and controllers of a group of our own that can have groups with a memory controller in it."""
+    homes = find_homes(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    home = next((home for home in homes if "memory" in home.controllers), None)
+    if home is None:
+        pytest.skip("there is no memory controller")
+    with a_group_in(home.path, "+memory" if home.version == 2 else "") as folder:
+        yield home.version, folder, ("memory",)
+
+
+@pytest.fixture
+def unified() -> Iterator[Path]:
+    """A group in the v2 hierarchy, with whatever controllers or none."""
+    mounts = read_mounts(Path("/proc/self/mountinfo").read_text())
+    point = next((mount.point for mount in mounts if mount.version == 2), None)
+    if point is None:
+        pytest.skip("there is no cgroup v2 hierarchy")
+    own = point / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
+    with a_group_in(own) as folder:
+        yield folder
+
+
+@contextmanager
+def working(home: tuple[int, Path, tuple[str, ...]]) -> Iterator[tuple[Launcher, WorkerGroups]]:
+    launcher, groups = Launcher(), WorkerGroups([home])
+    try:
+        yield launcher, groups
+    finally:
+        groups.close()
+        launcher.close()
+
+
+async def started(command: list[str], group: cgroup_workers.WorkerGroup, launcher: Launcher) -> Started:
+    answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    order = SpawnRequest(command, {}, entries=group.entries, group=group.born_in)
+    launcher.start(order, (nothing,) * 3, answered.set_result)
+    os.close(nothing)
+    child = await within(answered)
+    assert isinstance(child, Started), child
+    return child
+
+
+def ended(child: Started) -> int:
+    _, status = os.waitpid(child.pid, 0)
+    os.close(child.pidfd)
+    return os.waitstatus_to_exitcode(status)
+
+
+@with_pidfd
+async def test_a_run_past_its_memory_is_killed_for_its_own_and_a_group_forgets(
+    memory: tuple[int, Path, tuple[str, ...]],
+) -> None:
+    with working(memory) as (launcher, groups):
+        group = groups.take()
+        limit = memory[1] / "worker-1" / ("memory.max" if memory[0] == 2 else "memory.limit_in_bytes")
+        assert BOOT_BYTES <= int(limit.read_text()) <= BOOT_BYTES + 16 * MIB
+        group.limit_run(8 * MIB)
+        assert 8 * MIB + RUN_ROOM_BYTES <= int(limit.read_text()) <= 24 * MIB + RUN_ROOM_BYTES
+        assert ended(await started(TAKE, group, launcher)) == -signal.SIGKILL
+        assert group.killed_for() == "own" and group.is_empty()
+        assert group.peak_bytes() == 0 or 8 * MIB < group.peak_bytes() <= int(limit.read_text())
+        groups.give_back(group)
+        following = groups.take()
+        assert (following is group) == group.lasts
+        assert following.killed_for() is None and following.peak_bytes() < 8 * MIB
+        if group.lasts:
+            assert int(limit.read_text()) >= BOOT_BYTES
+        groups.give_back(following)
+
+
+@with_pidfd
+async def test_the_memory_of_all_is_not_a_runs_own(memory: tuple[int, Path, tuple[str, ...]]) -> None:
+    version, folder, _ = memory
+    cgroup_files.write(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"), str(24 * MIB))
+    with working(memory) as (launcher, groups):
+        group = groups.take()
+        group.limit_run(256 * MIB)
+        assert ended(await started(TAKE, group, launcher)) == -signal.SIGKILL
+        assert group.killed_for() == "shared"
+        groups.give_back(group)
+
+
+@with_pidfd
+async def test_a_group_is_not_used_again_while_anything_is_left_in_it(
+    memory: tuple[int, Path, tuple[str, ...]],
+) -> None:
+    with working(memory) as (launcher, groups):
+        group = groups.take()
+        child = await started(SLEEP, group, launcher)
+        # Under v1 it enters after the answer.
+        await until(
+            lambda: child.pid in cgroup_files.members(memory[1] / "worker-1"), "the child in its group"
+        )
+        groups.give_back(group)
+        assert groups.take() is not group
+        # What is left in it has been ended.
+        assert ended(child) == -signal.SIGKILL
+        assert group.is_empty()
+
+
+@with_pidfd
+async def test_under_v2_a_child_is_born_in_its_group_and_ended_through_it(unified: Path) -> None:
+    """Without controllers: what the kernel does for memory under v2 is another test's, where it has some."""
+    with working((2, unified, ())) as (launcher, groups):
+        group = groups.take()
+        assert group.born_in and not group.entries
+        child = await started(SLEEP, group, launcher)
+        memberships = read_memberships(Path(f"/proc/{child.pid}/cgroup").read_text())  # noqa: ASYNC240
+        assert memberships[""].endswith(f"{unified.name}/worker-1")
+        assert not group.is_empty()
+        assert ended(child) == -signal.SIGKILL
+        groups.give_back(group)
+        assert groups.take() is group
+        groups.give_back(group)
+    assert not (unified / "worker-1").exists()
+
+
+@with_pidfd
+def test_a_group_that_somebody_holds_is_locked_for_others(unified: Path) -> None:
+    held = cgroup_files.lock(unified)
+    assert cgroup_files.lock(unified) is None
+    os.close(held)
+    os.close(cgroup_files.lock(unified))
+    with pytest.raises(OSError):
+        cgroup_files.lock(unified / "nowhere")
+
+
+@with_pidfd
+def test_only_a_member_is_killed(unified: Path) -> None:
+    """A pid that is not in the group by then is another's."""
+    with subprocess.Popen(SLEEP) as foreign:
+        assert not kill_if(foreign.pid, lambda: foreign.pid in cgroup_files.members(unified))
+        assert foreign.poll() is None
+        foreign.kill()

@@ -84,12 +84,10 @@ def boot() -> tuple[subprocess.Popen[bytes], int]:
         pass_fds=launch.fds,
     )
     launch.close()
-    assert process.stdin is not None and process.stdout is not None
     process.stdin.write(WARM_FRAME)
     process.stdin.flush()
     assert b"ready" in os.read(process.stdout.fileno(), 4096)
     inner = bubblewrap.inner_pid(process.pid)
-    assert inner is not None
     return process, inner
 
 
@@ -99,7 +97,6 @@ async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> N
     with process:
         opened = opened_by(inner)
         flags = mount_flags(inner, confinement.DENO_DIR_INSIDE)
-        assert process.stdin is not None
         process.stdin.close()
         assert process.wait(BOUND_SECONDS) == 0
     assert f"{confinement.DENO_DIR_INSIDE}/dep_analysis_cache_v2" in opened

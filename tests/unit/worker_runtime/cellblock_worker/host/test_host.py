@@ -28,27 +28,24 @@ hang()
 
 
 async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "DENO_DIR_BOOTS", 3)
-    fake_workers.run(ECHO)
-    host, broker = await start_host(warm=2)
+    host, broker = await serve(ECHO, warm=2)
     await broker.status(warm=2, booting=0)
     assert not host.has_booted_many.is_set()
-    broker.say(protocol.Run(**msgspec.structs.asdict(RUN)), b"one", b"1")
+    broker.say(RUN, b"one", b"1")
     await broker.end_of(b"one")
     await broker.status(warm=2, running=0, booting=0)
     assert host.has_booted_many.is_set()
 
 
 async def test_a_host_that_is_idle_after_a_burst_sheds_workers(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    serve: StartHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     there = tmp_path / "there"
-    fake_workers.run(
-        ECHO.replace("frame(", f"while not os.path.exists({str(there)!r}): time.sleep(0.01)\nframe(")
-    )
-    _, broker = await start_host(warm=2)
+    waits = f"while not os.path.exists({str(there)!r}): time.sleep(0.01)\nframe("
+    _, broker = await serve(ECHO.replace("frame(", waits), warm=2)
     await broker.status(warm=2, booting=0)
     for number in range(4):
         broker.say(RUN, b"%d" % number, b"1")
@@ -58,26 +55,25 @@ async def test_a_host_that_is_idle_after_a_burst_sheds_workers(
     await broker.status(warm=2, running=0, wanted=2)
 
 
-async def test_no_more_boots_at_once_than_allowed(start_host: StartHost, fake_workers: FakeWorkers) -> None:
-    fake_workers.run("time.sleep(0.1)\n" + ECHO)
-    _, broker = await start_host(warm=5, boot_parallel=2)
+async def test_no_more_boots_at_once_than_allowed(serve: StartHost) -> None:
+    _, broker = await serve("time.sleep(0.1)\n" + ECHO, warm=5, boot_parallel=2)
     await broker.until(lambda: any(status.warm == 5 for status in broker.of(protocol.Status)))
     assert max(status.booting for status in broker.of(protocol.Status)) == 2
 
 
 @pytest.mark.parametrize(("warm", "rehearsed"), [(1, b"True"), (0, b"False")])
 async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
-    warm: int, rehearsed: bytes, start_host: StartHost, fake_workers: FakeWorkers
+    warm: int, rehearsed: bytes, serve: StartHost
 ) -> None:
-    fake_workers.run(
+    _, broker = await serve(
         """
         ready()
         read()
         frame(str(any(rehearsals)).encode(), t="done", ms=0)
         hang()
-        """
+        """,
+        warm=warm,
     )
-    _, broker = await start_host(warm=warm)
     await broker.status(warm=warm, booting=0)
     broker.say(RUN, b"token", b"1")
     await broker.end_of(b"token")
@@ -86,20 +82,17 @@ async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
 
 @pytest.mark.parametrize("lasts", [True, False])
 async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_end(
-    lasts: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    lasts: bool, serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "LASTS_SECONDS", 0.01 if lasts else 60.0)
-    fake_workers.run(
-        """
+    _, broker = await serve("""
         ready()
         start = read()
         if start.body == b"waits":
             read()
         frame(start.body, t="failed", ms=0, kind="rejection")
         hang()
-        """
-    )
-    _, broker = await start_host()
+        """)
     broker.say(RUN, b"token", b"waits" if lasts else b"1")
     if lasts:
         await broker.until(lambda: broker.run_of(b"token") == ["leased"])
@@ -111,28 +104,24 @@ async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_
 
 
 async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end alone would say that it may not have."""
     monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
-    fake_workers.run("ready()\nread()\nos._exit(3)")
-    _, broker = await start_host()
+    _, broker = await serve("ready()\nread()\nos._exit(3)")
     broker.say(RUN, b"token", b"{}")
     assert (await broker.end_of(b"token")).reason == "crashed"
     assert broker.run_of(b"token") == ["leased", "ended"]
 
 
-async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWorkers) -> None:
-    fake_workers.run(
-        """
+async def test_a_call_and_its_reply(serve: StartHost) -> None:
+    _, broker = await serve("""
         ready()
         read()
         frame(b'{"a":1}', t="call", id=1, server="s", tool="t", events="")
         frame(read().body, t="done", ms=0)
         hang()
-        """
-    )
-    _, broker = await start_host()
+        """)
     broker.say(RUN, b"token", b"{}")
     await broker.until(lambda: "call" in broker.run_of(b"token"))
     broker.say(protocol.Reply(id=1, ok=True), b"another", b"foreign")
@@ -145,11 +134,8 @@ async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWor
     await broker.status(warm=1)
 
 
-async def test_cancel_of_a_run_that_waits_and_of_one_that_runs(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
-    fake_workers.run("time.sleep(0.3)\nready()\nread()\nhang()")
-    _, broker = await start_host(warm=0, boot_parallel=1)
+async def test_cancel_of_a_run_that_waits_and_of_one_that_runs(serve: StartHost) -> None:
+    _, broker = await serve("time.sleep(0.3)\nready()\nread()\nhang()", warm=0, boot_parallel=1)
     broker.say(RUN, b"runs", b"{}")
     broker.say(RUN, b"waits", b"{}")
     broker.say(protocol.Cancel(), b"waits")
@@ -173,11 +159,10 @@ async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
         fake_workers.run(program)
     monkeypatch.setattr(host_module, "BOOT_RETRY_SECONDS", 0.1)
     spawns: list[float] = []
-    loop = asyncio.get_running_loop()
     real = host_module.Worker
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        spawns.append(loop.time())
+        spawns.append(asyncio.get_running_loop().time())
         return real(*args, **kwargs)
 
     monkeypatch.setattr(host_module, "Worker", counted)
@@ -200,27 +185,22 @@ async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
         assert (await broker.end_of(b"last")).reason == "finished"
 
 
-async def test_malformed_messages_of_the_broker_are_dropped(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
-    fake_workers.run(ECHO)
-    _, broker = await start_host()
+async def test_malformed_messages_of_the_broker_are_dropped(serve: StartHost) -> None:
+    _, broker = await serve(ECHO)
     await broker.status(warm=1)
     broker.raw(b"one part")
-    broker.raw(b"", b"\xc1", b"")
-    broker.raw(b"", pack_header({"t": "done", "ms": 1}), b"")
-    broker.raw(b"", pack_header({"t": "run"}), b"")
+    for header in (b"\xc1", pack_header({"t": "done", "ms": 1}), pack_header({"t": "run"})):
+        broker.raw(b"", header, b"")
     broker.say(RUN, b"token", b"{}")
     assert (await broker.end_of(b"token")).reason == "finished"
 
 
 @pytest.mark.parametrize("way", ["stop", "shutdown"])
 async def test_stopping_ends_every_run_and_kills_every_worker(
-    way: str, start_host: StartHost, fake_workers: FakeWorkers
+    way: str, serve: StartHost, fake_workers: FakeWorkers
 ) -> None:
-    fake_workers.run("ready()\nread()\nhang()")
     others = psutil.Process().children()
-    host, broker = await start_host(warm=0, boot_parallel=1)
+    host, broker = await serve("ready()\nread()\nhang()", warm=0, boot_parallel=1)
     broker.say(RUN, b"runs", b"{}")
     await broker.until(lambda: "leased" in broker.run_of(b"runs"))
     fake_workers.run("hang()")
@@ -232,8 +212,7 @@ async def test_stopping_ends_every_run_and_kills_every_worker(
     else:
         broker.say(protocol.Shutdown())
         await within(host.stopped.wait())
-    assert (await broker.end_of(b"runs")).reason == "host_stopping"
-    assert (await broker.end_of(b"waits")).reason == "host_stopping"
+    assert {(await broker.end_of(token)).reason for token in (b"runs", b"waits")} == {"host_stopping"}
     assert not any(child.is_running() for child in children)
 
 
@@ -270,14 +249,10 @@ def test_what_is_no_configuration(text: str) -> None:
             HostConfig.from_json(json.dumps({**written, "reuse": wrong}).encode())
 
 
-async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
+async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(serve: StartHost) -> None:
     """What the worker sent must not come back whole in the reason: with it `Ended` would be over a header's cap."""
-    fake_workers.run('ready()\nread()\nframe(t="done", ms=0, **{"x" * 16_300: 0})\nhang()')
-    _, broker = await start_host()
+    _, broker = await serve('ready()\nread()\nframe(t="done", ms=0, **{"x" * 16_300: 0})\nhang()')
     broker.say(RUN, b"run 1")
     ended = await broker.end_of(b"run 1")
-    assert ended.reason == "protocol"
-    assert len(ended.detail) <= protocol.MAX_DETAIL_CHARS
+    assert ended.reason == "protocol" and len(ended.detail) <= protocol.MAX_DETAIL_CHARS
     await broker.status(running=0, warm=1)

@@ -16,9 +16,17 @@ from cellblock_worker.host.host import Host
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.worker import Worker
-from support.fake_worker import FakeWorkers
 from support.scripted_broker import BOUND, RUN, Broker, StartHost
 from support.waits import until
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits for as long as it takes for a process of its key, whatever its return costs."""
+    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(worker, "RETURN_POLLS", 10_000)
+    monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
+
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
 
@@ -59,12 +67,9 @@ async def _gone(pid: int) -> None:
 
 
 @on_linux
-async def test_a_process_that_no_run_can_have_any_more_ends(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
+async def test_a_process_that_no_run_can_have_any_more_ends(serve: StartHost) -> None:
     """One that is kept, and one that has a run when it is told."""
-    fake_workers.run(AGAIN)
-    _, broker = await start_host(warm=1, reuse=True)
+    _, broker = await serve(AGAIN, warm=1, reuse=True)
     tokens = (f"run {number}".encode() for number in itertools.count())
     old, new = replace(RUN, key="old 1"), replace(RUN, key="new 1")
     await _reused(broker, old, tokens)
@@ -82,12 +87,9 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
 
 
 @on_linux
-async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
+async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(serve: StartHost) -> None:
     """Its runs give way, and so has a process that has been lowered for them."""
-    fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, reuse=True)
+    host, broker = await serve(AGAIN, warm=1, reuse=True)
     run, tokens = replace(RUN, key="busy", lane=1), map(str.encode, map(str, itertools.count()))
     pids: list[int] = []
     # Half of what is remembered goes in two seconds: on a busy machine the other client may be forgotten in between.
@@ -101,12 +103,11 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
 
 @on_linux
 async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
     monkeypatch.setattr(reusable, "SURPLUS_SECONDS", BOUND)
-    fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, capacity=2, reuse=True)
+    host, broker = await serve(AGAIN, warm=1, capacity=2, reuse=True)
     mine, other = (replace(RUN, key=key) for key in ("mine", "other"))
     for token in (b"a", b"b"):
         broker.say(mine, token, b"calls")
@@ -141,33 +142,25 @@ while True:
 
 @on_linux
 @pytest.mark.parametrize("places", [1, 4])
-async def test_a_run_waits_for_a_process_of_its_key(
-    places: int, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(worker, "RETURN_POLLS", 10_000)
-    monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
-    fake_workers.run(SLOW_AGAIN)
-    _, broker = await start_host(warm=2, capacity=places, reuse=True)
+@pytest.mark.usefixtures("patient")
+async def test_a_run_waits_for_a_process_of_its_key(places: int, serve: StartHost) -> None:
+    _, broker = await serve(SLOW_AGAIN, warm=2, capacity=places, reuse=True)
     pids: list[int] = []
-    for number in range(5):
-        broker.say(replace(RUN, key="one"), token := b"%d" % number, b"1")
+    for key in (*["one"] * 5, "another"):
+        broker.say(replace(RUN, key=key), token := b"%d" % len(pids), b"1")
         pids.append(await _pid_of(broker, token))
-    assert len(set(pids)) == 1
-    broker.say(replace(RUN, key="another"), b"other", b"1")
-    assert await _pid_of(broker, b"other") != pids[0]
+    assert len(set(pids[:5])) == 1 and pids[5] != pids[0]
 
 
 @on_linux
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
-    waits: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    waits: bool, serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a boot takes less than its runs, it does not."""
     monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(reusable, "BOOT_SECONDS", BOUND if waits else 1e-9)
-    fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, reuse=True)
+    host, broker = await serve(AGAIN, warm=1, reuse=True)
     run = replace(RUN, key="one")
     # How long its runs take is known once one of them is over.
     await _reused(broker, run, (b"%d" % number for number in itertools.count()))
@@ -189,11 +182,10 @@ async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
 @on_linux
 @pytest.mark.parametrize("how", ["dies", "hangs"])
 async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
-    how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    how: str, serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reusable, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
-    fake_workers.run(SLOW_AGAIN)
-    host, broker = await start_host(warm=2, capacity=1, reuse=True)
+    host, broker = await serve(SLOW_AGAIN, warm=2, capacity=1, reuse=True)
     broker.say(replace(RUN, key="one"), b"first", how.encode())
     first = await _pid_of(broker, b"first")
     broker.say(replace(RUN, key="one"), b"second", b"1")
@@ -204,14 +196,9 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
 
 @on_linux
 @pytest.mark.parametrize("ends", ["cancelled", "host_stopping"])
-async def test_a_run_that_waits_for_a_process_can_be_ended(
-    ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(worker, "RETURN_POLLS", 10_000)
-    monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
-    fake_workers.run(SLOW_AGAIN)
-    host, broker = await start_host(warm=2, capacity=1, reuse=True)
+@pytest.mark.usefixtures("patient")
+async def test_a_run_that_waits_for_a_process_can_be_ended(ends: str, serve: StartHost) -> None:
+    host, broker = await serve(SLOW_AGAIN, warm=2, capacity=1, reuse=True)
     broker.say(replace(RUN, key="one"), b"first", b"hangs")
     await broker.end_of(b"first")
     broker.say(replace(RUN, key="one"), b"second", b"1")
@@ -225,12 +212,11 @@ async def test_a_run_that_waits_for_a_process_can_be_ended(
 
 
 async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An earlier run's memory would count as a later one's."""
     monkeypatch.setattr(confinement, "_LINUX", False)
-    fake_workers.run(AGAIN)
-    _, broker = await start_host(warm=1, reuse=True)
+    _, broker = await serve(AGAIN, warm=1, reuse=True)
     (hello,) = broker.of(protocol.Hello)
     assert any(layer.startswith("reuse: ") for layer in hello.missing)
     assert not any(layer.startswith("reuse: ") for layer in hello.layers)

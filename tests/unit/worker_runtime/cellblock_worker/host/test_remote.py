@@ -1,5 +1,6 @@
 """What a host that dials over the network refuses before it dials, and how it is told."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import zmq
 from cellblock_worker.host import remote
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
+from cellblock_worker.host.remote import Names, addresses_of
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler, prepare_listener
 
@@ -22,7 +24,7 @@ def pair(tmp_path: Path) -> KeyPair:
 
 
 @pytest.fixture
-def socket() -> Iterator[Any]:
+def dealer() -> Iterator[Any]:
     context: Any = zmq.Context(io_threads=1)
     yield context.socket(zmq.DEALER)
     context.destroy(linger=0)
@@ -49,23 +51,23 @@ def test_what_is_no_tcp_endpoint(endpoint: str) -> None:
 @pytest.mark.parametrize(
     "endpoint", ["tcp://127.0.0.1:1", "tcp://0.0.0.0:1", "ws://x:1", "udp://x:1", "vmci://1:1"]
 )
-def test_a_network_endpoint_without_keys_is_refused(endpoint: str, socket: Any) -> None:
+def test_a_network_endpoint_without_keys_is_refused(endpoint: str, dealer: Any) -> None:
     with pytest.raises(EndpointError, match="only with keys"):
-        prepare_dialler(socket, endpoint, None)
+        prepare_dialler(dealer, endpoint, None)
 
 
-def test_keys_are_for_tcp_only(pair: KeyPair, socket: Any) -> None:
+def test_keys_are_for_tcp_only(pair: KeyPair, dealer: Any) -> None:
     with pytest.raises(EndpointError, match="tcp"):
-        prepare_dialler(socket, "ipc:///tmp/x", DialKeys(pair, pair.public_bytes))
+        prepare_dialler(dealer, "ipc:///tmp/x", DialKeys(pair, pair.public_bytes))
     with pytest.raises(EndpointError, match="tcp"):
-        prepare_listener(socket, "ipc:///tmp/x", pair)
+        prepare_listener(dealer, "ipc:///tmp/x", pair)
 
 
-def test_the_bounds_are_set_on_the_socket(pair: KeyPair, socket: Any) -> None:
-    prepare_dialler(socket, "tcp://[::1]:1", DialKeys(pair, pair.public_bytes))
-    assert socket.getsockopt(zmq.MECHANISM) == zmq.CURVE
-    assert socket.getsockopt(zmq.HANDSHAKE_IVL) == 5000 and socket.getsockopt(zmq.IPV6) == 1
-    assert 0 < socket.getsockopt(zmq.RECONNECT_IVL) < socket.getsockopt(zmq.RECONNECT_IVL_MAX) <= 5000
+def test_the_bounds_are_set_on_the_socket(pair: KeyPair, dealer: Any) -> None:
+    prepare_dialler(dealer, "tcp://[::1]:1", DialKeys(pair, pair.public_bytes))
+    assert dealer.getsockopt(zmq.MECHANISM) == zmq.CURVE
+    assert dealer.getsockopt(zmq.HANDSHAKE_IVL) == 5000 and dealer.getsockopt(zmq.IPV6) == 1
+    assert 0 < dealer.getsockopt(zmq.RECONNECT_IVL) < dealer.getsockopt(zmq.RECONNECT_IVL_MAX) <= 5000
 
 
 async def test_a_host_does_not_dial_a_bare_tcp_endpoint() -> None:
@@ -119,3 +121,39 @@ def test_names_and_server_keys_may_be_given_apart(tmp_path: Path) -> None:
     )
     assert given.names.endpoints == ["tcp://a:1", "tcp://b:2"] and given.drain_seconds == 60
     assert given.keys == [DialKeys(own, bytes.fromhex(SERVER)), DialKeys(own, bytes.fromhex(other))]
+
+
+async def test_an_address_is_itself_and_a_name_is_each_of_its_addresses() -> None:
+    known: dict[str, list[str] | None] = {"brokers.example": ["10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.2"]}
+
+    async def resolve(host: str) -> list[str]:
+        found = known[host]
+        if found is None:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return found
+
+    names = Names(["tcp://one.example:7070", "dns://brokers.example:7071", "tcp://one.example:7070"], resolve)
+    assert names.endpoints == ["tcp://one.example:7070"]
+    await names.look_up()
+    assert names.endpoints == [
+        "tcp://one.example:7070", "tcp://10.0.0.1:7071", "tcp://10.0.0.2:7071", "tcp://[fd00::1]:7071",
+    ]  # fmt: skip
+    known["brokers.example"] = None
+    await names.look_up()
+    assert len(names.endpoints) == 4, "nobody could say"
+    known["brokers.example"] = ["10.0.0.2"]
+    await names.look_up()
+    assert names.endpoints == ["tcp://one.example:7070", "tcp://10.0.0.2:7071"]
+
+
+async def test_the_machine_s_own_name_has_addresses_of_one_family() -> None:
+    found = await addresses_of("localhost")
+    assert found and len({":" in address for address in found}) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["dns://brokers", "dns://brokers:99999", "http://brokers:1", "dns://tcp://a:1"]
+)
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises(EndpointError, match="tcp://HOST:PORT"):
+        Names([name])

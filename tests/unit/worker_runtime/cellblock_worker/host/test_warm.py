@@ -1,61 +1,33 @@
-"""Warm workers, how many there are and which run gets one; and the names of brokers."""
+"""Warm workers: how many there are, which run gets one, and whose run is next."""
 
-import socket
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cellblock_worker.host.remote import Names, addresses_of
 from cellblock_worker.host.warm import (
     BURST_KEPT_SECONDS,
+    GIVE_WAY_SECONDS,
+    HALF_LIFE_SECONDS,
+    HEAVY_CPU_SECONDS,
     IDLE_SECONDS,
+    LANES_KEPT,
+    OTHERS_SECONDS,
     REMEMBERED_RUNS,
+    Turns,
+    Waiting,
     WarmTarget,
     WarmWorkers,
 )
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.endpoints import EndpointError
 from cellblock_worker.worker.life import State
 
 
-def _run(key: str) -> protocol.Run:
-    return protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1, key=key)
-
-
-async def test_an_address_is_itself_and_a_name_is_each_of_its_addresses() -> None:
-    known: dict[str, list[str] | None] = {"brokers.example": ["10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.2"]}
-
-    async def resolve(host: str) -> list[str]:
-        found = known[host]
-        if found is None:
-            raise socket.gaierror(socket.EAI_AGAIN, "try again")
-        return found
-
-    names = Names(["tcp://one.example:7070", "dns://brokers.example:7071", "tcp://one.example:7070"], resolve)
-    assert names.endpoints == ["tcp://one.example:7070"]
-    await names.look_up()
-    assert names.endpoints == [
-        "tcp://one.example:7070", "tcp://10.0.0.1:7071", "tcp://10.0.0.2:7071", "tcp://[fd00::1]:7071",
-    ]  # fmt: skip
-    known["brokers.example"] = None
-    await names.look_up()
-    assert len(names.endpoints) == 4, "nobody could say"
-    known["brokers.example"] = ["10.0.0.2"]
-    await names.look_up()
-    assert names.endpoints == ["tcp://one.example:7070", "tcp://10.0.0.2:7071"]
-
-
-async def test_the_machine_s_own_name_has_addresses_of_one_family() -> None:
-    found = await addresses_of("localhost")
-    assert found and len({":" in address for address in found}) == 1
-
-
-@pytest.mark.parametrize(
-    "name", ["dns://brokers", "dns://brokers:99999", "http://brokers:1", "dns://tcp://a:1"]
-)
-def test_what_is_no_name(name: str) -> None:
-    with pytest.raises(EndpointError, match="tcp://HOST:PORT"):
-        Names([name])
+def _run(key: str = "", lane: int = 0) -> protocol.Run:
+    return protocol.Run(
+        timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1, key=key, lane=lane
+    )
 
 
 @dataclass(eq=False)
@@ -66,7 +38,7 @@ class Asked:
     state: State = State.WARM
 
 
-PLAIN, KEYED = _run(""), _run("a key")
+PLAIN, KEYED = _run(), _run("a key")
 
 
 def _warm(*workers: Asked, may_last: bool = True) -> WarmWorkers:
@@ -178,3 +150,151 @@ def test_what_is_kept_warm_after_bursts(full: int, bursts: dict[float, int], see
         # Runs have come meanwhile.
         target.came(at)
         assert target.at(at) == wanted
+
+
+NOISY, QUIET, OTHER = 1, 2, 3
+
+
+def run_of(lane: int, name: bytes = b"run", since: float = 0.0) -> Waiting:
+    return Waiting(name, _run(lane=lane), b"", since)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_among_light_clients_the_first_goes_first(turns: Turns) -> None:
+    turns.used(1, HEAVY_CPU_SECONDS * 0.9, 0.0)
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1 if name == b"a" else 2, name))
+    assert [turns.take(1, 0.0, keep=1) for _ in range(3)] == [
+        run_of(1, b"a"), run_of(2, b"b"), run_of(2, b"c"),
+    ]  # fmt: skip
+    assert turns.take(1, 0.0, keep=1) is None
+
+
+def test_a_heavy_client_goes_behind_and_leaves_the_last_worker(turns: Turns) -> None:
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy"))
+    assert turns.take(1, 0.0, keep=1) is None
+    turns.join(run_of(QUIET, b"quiet"))
+    assert turns.take(1, 0.0, keep=1).token == b"quiet"
+    assert turns.take(2, 0.0, keep=1).token == b"noisy"
+
+
+@pytest.mark.parametrize(
+    ("used", "waiting", "free", "keep", "taken"),
+    [
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 2, 2, None, id="as many workers are left as are kept"),
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 3, 2, NOISY, id="and no more"),
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 1, 0, NOISY, id="a pool of one serves a heavy client"),
+        pytest.param(
+            [(NOISY, 0.3), (NOISY, -0.31)], [(NOISY, 0.0)], 1, 1, NOISY, id="told too early, and taken back"
+        ),
+        pytest.param(
+            [(NOISY, 5.0), (QUIET, 1.0)],
+            [(NOISY, 0.0), (QUIET, 0.0)],
+            3,
+            1,
+            QUIET,
+            id="the heavier goes last",
+        ),
+        pytest.param(
+            [(NOISY, 1000.0)],
+            [(NOISY, -GIVE_WAY_SECONDS), (QUIET, 0.5 - GIVE_WAY_SECONDS)],
+            1,
+            1,
+            NOISY,
+            id="nobody gives way for ever",
+        ),
+    ],
+)
+def test_whose_run_is_next(
+    used: list[tuple[int, float]],
+    waiting: list[tuple[int, float]],
+    free: int,
+    keep: int,
+    taken: int | None,
+    turns: Turns,
+) -> None:
+    for lane, seconds in used:
+        turns.used(lane, seconds, 0.0)
+    for lane, since in waiting:
+        turns.join(run_of(lane, since=since))
+    found = turns.take(free, 0.0, keep=keep)
+    assert (None if found is None else found.run.lane) == taken
+
+
+def test_what_was_used_is_forgotten_by_half(turns: Turns) -> None:
+    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.5, 0.0)
+    later = HALF_LIFE_SECONDS
+    turns.join(run_of(NOISY, since=later))
+    assert turns.take(1, later, keep=1) == run_of(NOISY, since=later)
+
+
+def test_a_run_that_leaves_is_gone_and_the_queue_empties(turns: Turns) -> None:
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1, name))
+    assert turns.leave(b"b") and not turns.leave(b"b")
+    assert [waiting.token for waiting in turns] == [b"a", b"c"]
+    assert [waiting.token for waiting in turns.clear()] == [b"a", b"c"]
+    assert len(turns) == 0 and turns.clear() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.floats(0, 10)), max_size=2 * LANES_KEPT))
+def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tuple[int, float]]) -> None:
+    turns = Turns()
+    for now, (lane, seconds) in enumerate(uses):
+        turns.used(lane, seconds, float(now))
+        turns.join(run_of(lane, str(now).encode(), since=float(now)))
+    end = len(uses) + GIVE_WAY_SECONDS
+    taken: list[bytes] = []
+    while (turn := turns.take(1, end, keep=1)) is not None:
+        taken.append(turn.token)
+    assert taken == [str(now).encode() for now in range(len(uses))]
+    assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]
+
+
+ALONE = [(NOISY, 50.0, 0.0)]
+BESIDE = [*ALONE, (QUIET, 0.001, 1.0), (NOISY, 50.0, 1.0)]
+AMONG_THEMSELVES = [*ALONE, (OTHER, 50.0, 0.0)]
+# Of equal clients some are over the bound before the others.
+ABOUT_AS_MUCH = [(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0), (OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("used", "now", "giving_way"),
+    [
+        pytest.param(ALONE, 0.0, set(), id="alone it gives way to nobody"),
+        pytest.param(BESIDE, 1.0, {NOISY}, id="beside another it does"),
+        pytest.param(BESIDE, 0.9 + OTHERS_SECONDS, {NOISY}, id="as long as the other is there"),
+        pytest.param(BESIDE, 1.0 + OTHERS_SECONDS, set(), id="and no longer"),
+        pytest.param(AMONG_THEMSELVES, 0.0, set(), id="heavy clients among themselves"),
+        pytest.param(
+            [*AMONG_THEMSELVES, (QUIET, 0.001, 0.0), (NOISY, 50.0, 0.0)],
+            0.0,
+            {NOISY, OTHER},
+            id="heavy clients beside a light one",
+        ),
+        pytest.param(ABOUT_AS_MUCH, 0.0, set(), id="one that is heavy first, beside one that uses as much"),
+        pytest.param(
+            [*ABOUT_AS_MUCH, (QUIET, HEAVY_CPU_SECONDS * 0.5, 0.0)],
+            0.0,
+            {NOISY},
+            id="and beside a lighter one",
+        ),
+        pytest.param(
+            [(NOISY, HEAVY_CPU_SECONDS, 0.0), (QUIET, 0.001, HALF_LIFE_SECONDS)],
+            HALF_LIFE_SECONDS,
+            set(),
+            id="one that has become light",
+        ),
+    ],
+)
+def test_who_gives_way(
+    used: list[tuple[int, float, float]], now: float, giving_way: set[int], turns: Turns
+) -> None:
+    for lane, seconds, at in used:
+        turns.used(lane, seconds, at)
+    assert {lane for lane in (NOISY, QUIET, OTHER) if turns.gives_way(lane, now)} == giving_way

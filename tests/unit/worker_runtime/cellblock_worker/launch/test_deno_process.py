@@ -54,8 +54,7 @@ class Watcher:
 
 def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
     watcher = Watcher()
-    program = shutil.which(argv[0]) or argv[0]
-    order = SpawnRequest([program, *argv[1:]], {"PATH": "/usr/bin:/bin"})
+    order = SpawnRequest([(shutil.which(argv[0]) or argv[0]), *argv[1:]], {"PATH": "/usr/bin:/bin"})
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
 
 

@@ -125,7 +125,6 @@ def test_what_it_has_started_ends_when_its_host_is_killed() -> None:
     """The child has asked for nothing, as a worker that was taken over can take back what it asked for."""
     command = [sys.executable, "-c", HOST, *SLEEP]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
         child = psutil.Process(int(host.stdout.readline()))
         assert alive(child)
         host.kill()
@@ -159,7 +158,6 @@ async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: 
 async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(launcher: Launcher) -> None:
     first = await a_child(launcher, SpawnRequest(SLEEP, {}))
     launcher.watch(first.pidfd, started_here=True)
-    assert launcher.pid is not None
     killed = psutil.Process(launcher.pid)
     killed.kill()
     await until(lambda: launcher.pid not in (None, killed.pid), "another one, though nothing is ordered")
@@ -174,7 +172,6 @@ async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(laun
 
 async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launcher) -> None:
     child = await a_child(launcher, SpawnRequest(SLEEP, {}))
-    assert launcher.pid is not None
     process = psutil.Process(launcher.pid)
     process.suspend()
     waiting = asyncio.create_task(started(launcher, SpawnRequest(SLEEP, {})))
@@ -188,7 +185,6 @@ async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launc
 
 async def test_one_that_is_silent_is_given_up(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.open()
-    assert launcher.pid is not None
     psutil.Process(launcher.pid).suspend()
     monkeypatch.setattr(launching, "ANSWER_BOUND_SECONDS", 0.05)
     assert isinstance(await started(launcher, SpawnRequest(SLEEP, {})), OSError)

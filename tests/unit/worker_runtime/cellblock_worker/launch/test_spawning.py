@@ -105,7 +105,6 @@ async def test_the_pipes_of_a_killed_process_are_closed_whoever_holds_them(
     monkeypatch.setattr(spawning, "REAP_BOUND_SECONDS", 0.2)
     child = f"setsid sleep 600 & echo $! > {tmp_path}/child; echo; wait"
     process = await spawn("/bin/sh", "-c", child, stdout=PIPE, start_new_session=True)
-    assert process.stdout is not None
     await process.stdout.readline()
     # Behind this `&` the shell may not have come to the child's session yet.
     await until(lambda: os.getpgid(pids_in(tmp_path)[0]) != process.pid, "the child has left the group")

@@ -1,7 +1,9 @@
-"""The frame codec: any chunking, caps before decoding, hostile headers, no life after an error."""
+"""The frame codec: any chunking, caps before decoding, hostile headers, no life after an error; a short run of
+`scripts/fuzz_frames`, and proof that its oracle can fail."""
 
 import struct
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -9,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import (
-    MAX_HEADER_BYTES,
-    FrameDecoder,
-    FrameError,
-    encode_frame,
-    pack_header,
-)
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameDecoder, FrameError, encode_frame, pack_header
+from fuzz import oracle, typescript
+from fuzz.campaign import fuzz
+from fuzz.mutate import packed
+from fuzz.oracle import PARSERS
 from support.nesting import listed, nested
 
 CAP = 64 * 1024
@@ -26,9 +25,13 @@ headers = st.dictionaries(st.text(max_size=20), scalars | st.lists(scalars, max_
 frames = st.lists(st.tuples(headers, st.binary(max_size=300)), max_size=4)
 
 
-def packed(value: Any) -> bytes:
-    data: bytes = msgpack.packb(value)
-    return data
+def peak_of(feed: Callable[[], Any]) -> tuple[Any, int]:
+    """What it gives, and the memory that it took at most."""
+    tracemalloc.start()
+    try:
+        return feed(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def prefix(length: int, header: int) -> bytes:
@@ -75,14 +78,9 @@ def test_a_frame_at_the_cap_passes_and_one_over_it_is_refused_by_its_prefix_alon
 
 def test_a_claimed_length_reserves_no_memory() -> None:
     decoder = FrameDecoder(2**32)
-    tracemalloc.start()
-    try:
-        assert decoder.feed(prefix(2**32 - 1, 4)) == []
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    found, peak = peak_of(lambda: decoder.feed(prefix(2**32 - 1, 4)))
+    assert (found, decoder.pending_bytes) == ([], 6)
     assert peak < 64 * 1024
-    assert decoder.pending_bytes == 6
 
 
 @pytest.mark.parametrize(
@@ -130,34 +128,28 @@ HOSTILE = [
 
 @pytest.mark.parametrize("raw", HOSTILE, ids=lambda raw: bytes(raw[:8]).hex() or "empty")
 def test_hostile_headers_are_frame_errors(raw: bytes) -> None:
-    readers = protocol.parse_from_worker, protocol.parse_to_worker
-    for read in (*readers, protocol.parse_from_host, protocol.parse_to_host):
+    for read in PARSERS:
         with pytest.raises(FrameError):
             read(raw)
 
 
 def test_a_bomb_of_empty_maps_never_reaches_the_decoder_as_a_body() -> None:
     bomb = b"\x80" * CAP
-    tracemalloc.start()
-    try:
-        ((_, body),) = FrameDecoder(2 * CAP).feed(encode_frame(pack_header({"t": "done"}), bomb))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert body == bomb
+    header = pack_header({"t": "done"})
+    found, peak = peak_of(lambda: FrameDecoder(2 * CAP).feed(encode_frame(header, bomb)))
+    assert found == [(header, bomb)]
     # Copied a few times, but decoding it would take 75 bytes for each of its own.
     assert peak < 8 * CAP
 
 
 def test_a_failed_stream_gives_nothing_more_and_holds_nothing() -> None:
-    good = encode_frame(pack_header({"t": "log"}))
     decoder = FrameDecoder(CAP)
     with pytest.raises(FrameError):
         decoder.feed(prefix(2**31, 0) + b"x" * 1000)
     assert decoder.pending_bytes == 0
     for _ in range(2):
         with pytest.raises(FrameError, match="already failed"):
-            decoder.feed(good)
+            decoder.feed(encode_frame(pack_header({"t": "log"})))
     assert decoder.pending_bytes == 0
 
 
@@ -197,15 +189,63 @@ def test_a_frame_is_admitted_once_by_its_header_before_its_body_is_collected() -
     assert asked == [(kept, 4), (kept, 0)] and decoder.pending_bytes == 0
     assert FrameDecoder(CAP, admits).feed(data) == found
     with pytest.raises(FrameError, match="not this one"):
-        decoder.feed(encode_frame(kept, b"12345")[: 6 + len(kept)])
-
-
-def test_a_frame_is_refused_by_its_header_before_its_body_comes() -> None:
-    def admits(raw_header: bytes, body_bytes: int) -> bool:
-        raise FrameError(f"{body_bytes} are too many")
-
-    decoder = FrameDecoder(CAP, admits)
-    header = pack_header({"t": "x"})
-    with pytest.raises(FrameError, match="40000 are too many"):
-        decoder.feed(encode_frame(header, b"x" * 40_000)[: 6 + len(header)])
+        decoder.feed(encode_frame(kept, b"x" * 40_000)[: 6 + len(kept)])
     assert decoder.pending_bytes == 0
+
+
+FRAMES = 20_000
+STREAM = encode_frame(packed({"t": "log", "level": "log", "ms": 1}), b"text")
+
+
+@pytest.mark.slow
+def test_20000_mutated_frames_give_messages_or_the_defined_error_in_both_decoders() -> None:
+    found = fuzz(FRAMES, seed=1)
+    assert found.frames >= FRAMES
+    assert found.accepted_frames > FRAMES / 20 and found.messages > FRAMES / 50
+    assert sum(found.errors.values()) > FRAMES / 20 and found.behaviours > 100
+    assert found.compared > 100 and found.both_accept > 20
+
+
+def test_a_stream_that_holds() -> None:
+    outcome = oracle.examine(STREAM, [STREAM[:3], STREAM[3:]])
+    assert (len(outcome.frames), outcome.error, outcome.pending) == (1, None, 0)
+    assert outcome.messages == 2  # from a worker, and from a host
+
+
+def test_an_undefined_error_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Any:
+        raise KeyError("t")
+
+    monkeypatch.setattr(FrameDecoder, "feed", broken)
+    with pytest.raises(oracle.Violation, match="KeyError"):
+        oracle.examine(STREAM, [STREAM])
+
+
+def test_a_decoder_that_depends_on_chunks_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = FrameDecoder.feed
+    monkeypatch.setattr(
+        FrameDecoder, "feed", lambda self, data: feed(self, data) if len(data) > 3 else feed(self, b"")
+    )
+    with pytest.raises(oracle.Violation, match="error depends on chunks"):
+        oracle.examine(STREAM, [STREAM[:3], STREAM[3:]])
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "said"),
+    [
+        ({"frames": [], "error": "RangeError"}, "refuses"),
+        ({"frames": [], "error": "InternalError"}, "throws InternalError"),
+        ({"frames": [], "pending": 0}, "reads"),
+        ({"frames": [[{"t": "log", "level": "log", "ms": 2}, "dGV4dA==", ""]], "pending": 0}, "reads"),
+    ],
+)
+def test_a_disagreement_of_the_decoders_is_a_violation(sandbox: dict[str, Any], said: str) -> None:
+    with pytest.raises(oracle.Violation, match=said):
+        typescript.agree(STREAM, oracle.examine(STREAM, [STREAM]), sandbox)
+
+
+def test_what_the_host_refuses_the_sandbox_must_refuse() -> None:
+    broken = STREAM[:4] + b"\x00\x01" + STREAM[6:]
+    outcome = oracle.examine(broken, [broken])
+    with pytest.raises(oracle.Violation, match="accepts what the host refuses"):
+        typescript.agree(broken, outcome, {"frames": [], "pending": len(broken)})

@@ -12,7 +12,7 @@ import zmq
 
 from cellblock_worker.wire import loop_socket
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
-from support.waits import until, within
+from support.waits import until
 
 BOUND = 20.0
 OnMessage = Callable[[list[bytes]], None]
@@ -69,9 +69,11 @@ async def sockets() -> AsyncIterator[Sockets]:
 class Pair:
     """A ROUTER and a DEALER called `peer`, connected."""
 
-    def __init__(self, sockets: Sockets, endpoint: str, *, cap: int = 1 << 20) -> None:
+    def __init__(
+        self, sockets: Sockets, endpoint: str, *, cap: int = 1 << 20, heard: OnMessage | None = None
+    ) -> None:
         self.at_router, self.at_dealer = Inbox(), Inbox()
-        self.router = sockets.make(zmq.ROUTER, self.at_router, cap=cap, router_mandatory=1)
+        self.router = sockets.make(zmq.ROUTER, heard or self.at_router, cap=cap, router_mandatory=1)
         self.router.bind(endpoint)
         self.dealer = sockets.make(zmq.DEALER, self.at_dealer, cap=cap, identity=b"peer")
         self.dealer.connect(endpoint)
@@ -104,8 +106,7 @@ async def test_a_message_sent_before_the_peer_exists_arrives_when_it_does(
     dealer.connect(f"ipc://{tmp_path}/late")
     dealer.send([b"early"])
     inbox = Inbox()
-    router = sockets.make(zmq.ROUTER, inbox)
-    router.bind(f"ipc://{tmp_path}/late")
+    sockets.make(zmq.ROUTER, inbox).bind(f"ipc://{tmp_path}/late")
     assert (await inbox.until(1))[0][1:] == [b"early"]
 
 
@@ -113,22 +114,17 @@ async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
     sockets: Sockets, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
-    dealer = sockets.make(zmq.DEALER)
-    inbox = Inbox()
-    router = sockets.make(zmq.ROUTER, inbox)
+    dealer, inbox = sockets.make(zmq.DEALER), Inbox()
+    router, sent = sockets.make(zmq.ROUTER, inbox), numbered(500)
     # Within one process there must be something to connect to.
-    steps = [lambda: dealer.connect(endpoint), lambda: router.bind(endpoint)]
-    first, second = steps if endpoint.startswith("ipc") else reversed(steps)
-    sent = numbered(500)
-    first()
     if endpoint.startswith("inproc"):
-        second()
+        router.bind(endpoint)
+    dealer.connect(endpoint)
     for parts in sent:
         dealer.send(parts)
     if endpoint.startswith("ipc"):
-        second()
-    got = await inbox.until(500)
-    assert [parts[1:] for parts in got] == sent
+        router.bind(endpoint)
+    assert [parts[1:] for parts in await inbox.until(500)] == sent
 
 
 async def test_a_peer_that_never_reads_is_unreachable_at_the_backlogs_cap(
@@ -193,21 +189,16 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
     loop = asyncio.get_running_loop()
     reported: list[Any] = []
     loop.set_exception_handler(lambda _loop, details: reported.append(details.get("exception")))
-    inbox = Inbox()
 
     def faulty(parts: list[bytes]) -> None:
         if parts[-1] == b"bad":
             raise RuntimeError("a defect of the receiver")
-        inbox(parts)
+        pair.at_router(parts)
 
-    router = sockets.make(zmq.ROUTER, faulty)
-    router.bind(endpoint)
-    dealer = sockets.make(zmq.DEALER)
-    dealer.connect(endpoint)
+    pair = Pair(sockets, endpoint, heard=faulty)
     for body in (b"bad", b"bad", b"good"):
-        dealer.send([body])
-    messages = await inbox.until(1)
-    assert messages[0][-1] == b"good"
+        pair.dealer.send([body])
+    assert await pair.at_router.until(1) == [[b"peer", b"good"]]
     assert [str(error) for error in reported] == ["a defect of the receiver"] * 2
     loop.set_exception_handler(None)
 
@@ -244,23 +235,17 @@ async def test_close_is_final_and_may_come_twice(sockets: Sockets, endpoint: str
 
 
 async def test_closing_from_inside_a_message_is_safe(sockets: Sockets, endpoint: str) -> None:
-    got: list[list[bytes]] = []
-    done = asyncio.Event()
 
     def last(parts: list[bytes]) -> None:
-        got.append(parts)
-        router.close()
-        done.set()
+        pair.at_router(parts)
+        pair.router.close()
 
-    router = sockets.make(zmq.ROUTER, last)
-    router.bind(endpoint)
-    dealer = sockets.make(zmq.DEALER)
-    dealer.connect(endpoint)
+    pair = Pair(sockets, endpoint, heard=last)
     for _ in range(3):
-        dealer.send([b"x"])
-    await within(done.wait())
+        pair.dealer.send([b"x"])
+    await pair.at_router.until(1)
     await asyncio.sleep(0)
-    assert len(got) == 1
+    assert pair.at_router.messages == [[b"peer", b"x"]]
 
 
 async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
@@ -269,15 +254,12 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
     monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
     pair = Pair(sockets, f"ipc://{tmp_path}/s")
     deaf = sockets.context.socket(zmq.DEALER)
-    deaf.setsockopt(zmq.IDENTITY, b"deaf")
-    deaf.setsockopt(zmq.RCVHWM, 1)
-    deaf.setsockopt(zmq.LINGER, 0)
+    deaf.identity, deaf.rcvhwm, deaf.linger = b"deaf", 1, 0
     deaf.connect(f"ipc://{tmp_path}/s")
     deaf.send(b"hello")
     pair.dealer.send([b"hello"])
     await pair.at_router.until(2)
-    count = 600
-    for number in range(count):
+    for number in range(600):
         # Long enough that the kernel's buffers do not take all of them.
         pair.router.send([b"deaf", str(number).encode(), b"x" * 10_000])
     sent = [[str(number).encode()] for number in range(50)]
@@ -292,12 +274,12 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
     # Once it reads, it gets all of it, in order.
     got: list[bytes] = []
     async with asyncio.timeout(BOUND):
-        while len(got) < count:
+        while len(got) < 600:
             try:
                 got.append(deaf.recv_multipart(zmq.NOBLOCK)[0])
             except zmq.Again:
                 await asyncio.sleep(0.001)
-    assert got == [str(number).encode() for number in range(count)]
+    assert got == [str(number).encode() for number in range(600)]
     deaf.close()
 
 
@@ -305,14 +287,12 @@ async def test_messages_that_take_long_leave_turns_to_others(
     sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_socket, "DRAIN_SECONDS", 0.02)
-    pair = Pair(sockets, "inproc://long")
-    hear = pair.at_router.__call__
 
     def slowly(parts: list[bytes]) -> None:
         time.sleep(0.01)
-        hear(parts)
+        pair.at_router(parts)
 
-    monkeypatch.setattr(pair.router, "_on_message", slowly)
+    pair = Pair(sockets, "inproc://long", heard=slowly)
     for parts in numbered(40):
         pair.dealer.send(parts)
     assert await most_in_a_turn(pair.at_router, 40) <= 6

@@ -60,8 +60,7 @@ PARSERS: dict[str, tuple[Parse, tuple[type[Message], ...]]] = {
 
 
 def wire(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = msgpack.unpackb(message.packed())
-    return found
+    return msgpack.unpackb(message.packed())
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.t)
@@ -132,8 +131,7 @@ def test_malformed_headers_of_workers(header: dict[str, Any]) -> None:
 def test_the_error_names_the_place_and_repeats_no_value() -> None:
     with pytest.raises(FrameError) as caught:
         protocol.parse_from_worker(pack_header({"t": "call", "id": "SECRET", "server": "a", "tool": "b"}))
-    assert "`$.id`" in str(caught.value)
-    assert "SECRET" not in str(caught.value)
+    assert "`$.id`" in str(caught.value) and "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,7 @@ def test_bytes_that_are_no_text_are_cut_without_an_error() -> None:
 def test_a_held_entry_that_is_not_canonical_is_not_passed_on() -> None:
     budget = LogBudget(4)
     took(budget, b"1234")
-    header = {"t": "log", "ms": 70_000, "level": "warn"}
-    budget.hold(pack_header(header), b"5")
+    budget.hold(pack_header({"t": "log", "ms": 70_000, "level": "warn"}), b"5")
     assert [body for _, body in budget.rest()][:-1] == []
 
 

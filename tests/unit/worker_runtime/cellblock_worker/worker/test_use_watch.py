@@ -1,6 +1,5 @@
 """What a live process has used: real processes that wait or compute, and readers that fail."""
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker import run_limits, usage
 from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
 from cellblock_worker.worker.usage import MemoryEvidence, Usage, UsageReader, read_usage
-from support.waits import within
+from support.waits import until
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -51,25 +50,14 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
 def test_one_reader_sees_a_process_compute() -> None:
     with started(GROWS) as process:
-        assert line_of(process) == "grown"
+        assert process.stdout.readline() == "grown\n"
         reader = UsageReader(process.pid)
         before = reader.read()
         assert before.peak_bytes > 40 * MIB
-        tell(process)
-        assert line_of(process) == "computed"
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "computed\n"
         assert reader.cpu_seconds() - before.cpu_seconds >= 0.2
         assert reader.read().cpu_seconds >= before.cpu_seconds
         reader.close()
@@ -158,30 +146,18 @@ class Heard:
     def __init__(self) -> None:
         self.killed: list[tuple[protocol.EndReason, str]] = []
         self.computed: list[float] = []
-        self.changed = asyncio.Event()
 
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         self.killed.append((reason, detail))
-        self.changed.set()
 
     def computes(self, cpu_seconds: float) -> None:
         self.computed.append(cpu_seconds)
-        self.changed.set()
-
-    async def anything(self) -> None:
-        await within(self.changed.wait())
 
     async def a_kill(self) -> None:
-        await self._until(lambda: self.killed)
+        await until(lambda: self.killed, "a kill")
 
     async def computes_often(self, times: int) -> None:
-        await self._until(lambda: len(self.computed) >= times)
-
-    async def _until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(BOUND):
-            while not holds():
-                self.changed.clear()
-                await self.changed.wait()
+        await until(lambda: len(self.computed) >= times, "it computes")
 
 
 class Blind(UsageReader):
@@ -236,24 +212,19 @@ async def test_a_run_over_its_cpu_time_is_killed_once(pid: int, cpu_ms: int) -> 
     await heard.a_kill()
     assert heard.killed == [("cpu", f"over maxCpuMs = {cpu_ms}")]
     watching.cancel()
-    used = watching.now()
-    assert used is not None and used.cpu_seconds >= cpu_ms / 1000
+    assert watching.now().cpu_seconds >= cpu_ms / 1000
 
 
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
 async def test_the_cpu_time_of_a_replay_is_bounded_apart(pid: int) -> None:
     heard = Heard()
     watching = watch(heard, UsageReader(pid), cpu_ms=100, replay_ms=60_000)
-    async with asyncio.timeout(BOUND):
-        while (used := watching.now()) is None or used.cpu_seconds < 0.2:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: watching.now().cpu_seconds >= 0.2, "it computes")
     assert heard.killed == [] and watching.live() and not watching.live(), "once"
     await heard.a_kill()
     watching.cancel()
-    live_at, used = watching.live_at, watching.now()
     assert heard.killed == [("cpu", "over maxCpuMs = 100")]
-    assert live_at is not None and used is not None and live_at >= 0.2
-    assert used.cpu_seconds - live_at >= 0.1
+    assert 0.2 <= watching.live_at <= watching.now().cpu_seconds - 0.1
     endless = Heard()
     watching = watch(endless, UsageReader(pid), replay_ms=40)
     await endless.a_kill()
@@ -273,8 +244,7 @@ async def test_a_long_run_is_told_with_all_that_it_has_used(
     watching.cancel()
     assert sum(heard.computed) == pytest.approx(watching.reported)
     assert watching.reported >= LONG_RUN_CPU_SECONDS
-    told = watching.reported
-    another = watch(later, UsageReader(pid))
+    told, another = watching.reported, watch(later, UsageReader(pid))
     await later.computes_often(3)
     another.cancel()
     assert watching.reported == told
@@ -287,18 +257,18 @@ async def test_memory_is_watched_only_where_the_kernel_does_not(pid: int) -> Non
         watch(kept, UsageReader(pid), kernel_limits=True, memory=1 << 10),
         watch(unkept, UsageReader(pid), kernel_limits=False, memory=1 << 10),
     ]
-    await unkept.anything()
+    await unkept.a_kill()
     for one in watching:
         one.cancel()
     assert unkept.killed == [("memory", "over maxMemoryBytes = 1024 (resident size)")]
-    assert kept.killed == [] and kept.computed == []
+    assert kept.killed == kept.computed == []
 
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
 async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alone(pid: int) -> None:
     kept, unkept = Heard(), Heard()
     watching = [watch(kept, Blind(pid), cpu_ms=40), watch(unkept, Blind(pid), kernel_limits=False)]
-    await unkept.anything()
+    await unkept.a_kill()
     assert unkept.killed == [("crashed", "its memory cannot be watched: Too many open files")]
     assert kept.killed == []
     assert watching[0].now() is None
@@ -308,17 +278,16 @@ async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alo
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
 async def test_a_process_that_is_gone_is_for_its_owner_to_tell(pid: int) -> None:
-    heard, looked = Heard(), asyncio.Event()
+    heard, looked = Heard(), list[int]()
 
     class Watched(UsageReader):
         def read(self) -> Usage:
-            looked.set()
+            looked.append(pid)
             return super().read()
 
     reader = Watched(pid)
     reader.close()
     watching = watch(heard, reader, kernel_limits=False)
-    await within(looked.wait())
-    assert heard.killed == [] and heard.computed == []
-    assert watching.now() is None
+    await until(lambda: looked, "a look")
+    assert (heard.killed, heard.computed, watching.now()) == ([], [], None)
     watching.cancel()

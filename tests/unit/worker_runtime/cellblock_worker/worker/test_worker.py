@@ -14,8 +14,24 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.life import State
 from cellblock_worker.worker.run_limits import GIVE_WAY_NICE, LONG_RUN_CPU_SECONDS, LONG_RUN_NICE, UseWatch
+from cellblock_worker.worker.worker import Worker
 from support.waits import until
-from support.worker_owner import MIB, booted, make_run, run_one, script
+from support.worker_owner import MIB, Owner, booted, make_run, run_one, script
+
+WAITS = "await new Promise(() => {}, setTimeout(() => {}, 1e8))"
+"""A script that goes on until it is ended."""
+
+
+async def leased(code: str, *, gives_way: bool = False, **changes: int) -> tuple[Worker, Owner]:
+    """A worker with a run."""
+    made, owner = await booted()
+    made.lease(b"token", make_run(**changes), script(code), gives_way=gives_way)
+    return made, owner
+
+
+async def cancelled(made: Worker, owner: Owner) -> None:
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"
 
 
 @pytest.mark.slow
@@ -23,16 +39,14 @@ async def test_a_settled_worker_is_killed_after_its_answer_and_not_heard_meanwhi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker, "FAREWELL_SECONDS", 1.5)
-    made, owner = await booted()
-    process = psutil.Process(made.pid)
     late = "setTimeout(() => { for (;;) console.log('too late'); }, 1000);"
-    made.lease(b"token", make_run(), script(f"console.log('in time'); {late}"))
+    made, owner = await leased(f"console.log('in time'); {late}")
+    process = psutil.Process(made.pid)
     await owner.until("ended")
     assert process.is_running() and made.state is State.ENDING
     await owner.until("gone")
     assert not process.is_running()
-    assert owner.logs == [("log", "in time")]
-    assert owner.events == ["ready", "says", "ended", "gone"]
+    assert (owner.logs, owner.events) == ([("log", "in time")], ["ready", "says", "ended", "gone"])
 
 
 async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:
@@ -53,13 +67,9 @@ async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:
 
 @pytest.mark.slow
 async def test_the_kernels_cpu_limit_catches_what_sampling_misses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(self: UseWatch) -> None:
-        return None
-
-    monkeypatch.setattr(UseWatch, "_look", blind)
+    monkeypatch.setattr(UseWatch, "_look", lambda _: None)
     ended, owner = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
-    assert ended.reason == "cpu", owner.ended
-    assert 1000 <= ended.cpu_ms < 6000
+    assert ended.reason == "cpu" and 1000 <= ended.cpu_ms < 6000, owner.ended
 
 
 ARENA_BYTES = 64 * MIB
@@ -93,15 +103,11 @@ async def test_no_thread_that_begins_in_a_small_run_reserves_its_address_space()
     )
     await owner.until("says")
     assert arenas_of(made.pid) == 1
-    made.kill("cancelled")
-    assert (await owner.end()).reason == "cancelled"
+    await cancelled(made, owner)
 
 
 async def test_memory_is_sampled_where_the_kernel_keeps_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_limit(*_: object, **__: object) -> bool:
-        return False
-
-    monkeypatch.setattr(worker.confinement, "limit_at_lease", without_limit)
+    monkeypatch.setattr(worker.confinement, "limit_at_lease", lambda *_, **__: False)
     code = """
         const kept = [];
         for (let size = 0; size < 400; size += 8) {
@@ -110,8 +116,7 @@ async def test_memory_is_sampled_where_the_kernel_keeps_no_limit(monkeypatch: py
         }
     """
     ended, _ = await run_one(code, memory_bytes=120 * MIB)
-    assert ended.reason == "memory" and "resident" in ended.detail
-    assert ended.peak_bytes < 350 * MIB
+    assert ended.reason == "memory" and "resident" in ended.detail and ended.peak_bytes < 350 * MIB
 
 
 async def test_logs_after_the_cap_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +147,11 @@ async def test_logs_after_the_cap_are_not_decoded(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_cancel_while_it_runs_and_a_second_kill_changes_nothing() -> None:
-    made, owner = await booted()
-    made.lease(b"token", make_run(), script("console.log('on'); for(;;){}"))
+    made, owner = await leased("console.log('on'); for(;;){}")
     await owner.until("says")
     made.kill("cancelled")
     made.kill("timeout")
-    ended = await owner.end()
-    assert ended.reason == "cancelled"
+    assert (await owner.end()).reason == "cancelled"
 
 
 async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
@@ -156,16 +159,13 @@ async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
     psutil.Process(made.pid).kill()
     # The loop has had no turn to learn of it.
     made.lease(b"token", make_run(), script("1"))
-    ended = await owner.end()
-    assert ended.reason == "crashed"
+    assert (await owner.end()).reason == "crashed"
 
 
 def cores_of(pid: int) -> list[set[int]]:
     """The cores that a process's threads may use: each different set once."""
-    found = {
-        frozenset(os.sched_getaffinity(int(thread.name))) for thread in Path(f"/proc/{pid}/task").iterdir()
-    }
-    return [set(cores) for cores in found]
+    threads = [int(thread.name) for thread in Path(f"/proc/{pid}/task").iterdir()]
+    return [set(cores) for cores in {frozenset(os.sched_getaffinity(thread)) for thread in threads}]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -173,12 +173,8 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if before == 19:
         pytest.skip("nothing has less priority than this")
-    waiting, waiter = await booted()
-    waiting.lease(
-        b"token", make_run(timeout_ms=60_000), script("await new Promise(() => setTimeout(() => 0, 1e9))")
-    )
-    computing, computer = await booted()
-    computing.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
+    waiting, waiter = await leased(WAITS, timeout_ms=60_000)
+    computing, computer = await leased("for(;;){}", timeout_ms=60_000, cpu_ms=60_000)
     await until(lambda: os.getpriority(os.PRIO_PROCESS, computing.pid) != before, "it is lowered")
     assert os.getpriority(os.PRIO_PROCESS, computing.pid) == min(before + LONG_RUN_NICE, 19)
     assert os.getpriority(os.PRIO_PROCESS, waiting.pid) == before
@@ -186,9 +182,8 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     await computer.until("computes")
     assert sum(computer.computed) == computing.cpu_reported >= LONG_RUN_CPU_SECONDS
     assert waiter.computed == [] and waiting.cpu_reported == 0
-    for one, owner in ((waiting, waiter), (computing, computer)):
-        one.kill("cancelled")
-        assert (await owner.end()).reason == "cancelled"
+    await cancelled(waiting, waiter)
+    await cancelled(computing, computer)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at another process's priority")
@@ -197,18 +192,10 @@ async def test_a_run_may_give_way_from_its_start() -> None:
     cores = os.sched_getaffinity(0)
     if before == 19 or len(cores) == 1:
         pytest.skip("nothing has less priority than this, or there is one core only")
-    made, owner = await booted()
-    assert cores_of(made.pid) == [cores]
-    made.lease(
-        b"token",
-        make_run(timeout_ms=60_000),
-        script("await new Promise(() => {}, setTimeout(() => {}, 1e8))"),
-        gives_way=True,
-    )
+    made, owner = await leased(WAITS, gives_way=True, timeout_ms=60_000)
     assert os.getpriority(os.PRIO_PROCESS, made.pid) == min(before + GIVE_WAY_NICE, 19)
     assert cores_of(made.pid) == [cores - {min(cores)}]
-    made.kill("cancelled")
-    assert (await owner.end()).reason == "cancelled"
+    await cancelled(made, owner)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at another process's priority")
@@ -217,47 +204,39 @@ async def test_a_run_leaves_a_core_to_others_while_there_are_some() -> None:
     cores = os.sched_getaffinity(0)
     if len(cores) == 1:
         pytest.skip("there is one core only")
-    made, owner = await booted()
+    made, owner = await leased("for(;;){}", timeout_ms=60_000, cpu_ms=60_000)
     owner.others = True
-    made.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
     await until(lambda: cores_of(made.pid) == [cores - {min(cores)}], "one core less")
     owner.others = False
     await until(lambda: cores_of(made.pid) == [cores], "every core again")
-    made.kill("cancelled")
-    assert (await owner.end()).reason == "cancelled"
+    await cancelled(made, owner)
 
 
 @pytest.mark.slow
 async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
-    made, owner = await booted()
-    other, others = await booted()
-    waits = script("await new Promise(() => {}, setTimeout(() => {}, 1e8))")
-    made.lease(b"token", make_run(timeout_ms=500, pause_ms=60_000), waits)
+    made, owner = await leased(WAITS, timeout_ms=500, pause_ms=60_000)
     assert made.hold_clock(protocol.Pause())
-    other.lease(b"other", make_run(timeout_ms=500), waits)
-    assert (await others.end()).reason == "timeout"
+    other, _ = await run_one(WAITS, timeout_ms=500)
+    assert other.reason == "timeout"
     assert made.state is State.RUNNING
     assert not made.hold_clock(protocol.Pause())
     assert made.hold_clock(protocol.Resume())
     assert not made.hold_clock(protocol.Resume())
     ended = await owner.end()
-    assert ended.reason == "timeout"
-    assert ended.wall_ms >= 950
+    assert ended.reason == "timeout" and ended.wall_ms >= 950
     # It ended while these were on their way.
     assert made.hold_clock(protocol.Pause()) and made.hold_clock(protocol.Resume())
 
 
 async def test_cpu_time_passes_while_the_clock_stands_still() -> None:
-    made, owner = await booted()
-    made.lease(b"token", make_run(cpu_ms=300, timeout_ms=10_000, pause_ms=60_000), script("for (;;) {}"))
+    made, owner = await leased("for (;;) {}", cpu_ms=300, timeout_ms=10_000, pause_ms=60_000)
     assert made.hold_clock(protocol.Pause())
     assert (await owner.end()).reason == "cpu"
 
 
 async def test_memory_is_bounded_while_the_clock_stands_still() -> None:
-    made, owner = await booted()
     code = "const kept = []; for (;;) kept.push(new Uint8Array(1 << 20).fill(1));"
-    made.lease(b"token", make_run(pause_ms=60_000), script(code))
+    made, owner = await leased(code, pause_ms=60_000)
     assert made.hold_clock(protocol.Pause())
     await owner.end()
     header, body = owner.said[-1] if owner.said else ({"t": ""}, b"")

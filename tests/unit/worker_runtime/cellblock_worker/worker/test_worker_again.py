@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -12,6 +11,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.life import MAX_RUNS, RETURN_CPU_SECONDS, State
 from cellblock_worker.worker.worker import Worker
+from support.processes import left_after
 from support.waits import until
 from support.worker_owner import Owner, booted, make_run, script
 
@@ -146,12 +146,10 @@ async def test_a_run_that_finds_its_process_gone_is_not_told_what_the_one_before
     made, owner = await booted(lasts=True)
     before = await _again(made, owner, "for (let i = 0; i < 3e7; i++);")
     await owner.until("returned")
-    psutil.Process(made.pid).kill()
+    process = psutil.Process(made.pid)
+    process.kill()
     # Not a turn of the loop: the worker has not heard of it.
-    bound = time.monotonic() + 30
-    while psutil.pid_exists(made.pid) and psutil.Process(made.pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < bound
-        time.sleep(0.001)  # noqa: ASYNC251
+    assert left_after([process], 30) == []
     ended = await _again(made, owner, "1")
     assert ended.reason == "crashed" and ended.cpu_ms < before.cpu_ms
 

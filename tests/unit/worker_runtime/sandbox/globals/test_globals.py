@@ -265,8 +265,7 @@ def test_no_removed_object_can_be_reached(run_agent: Run) -> None:
 
 def test_the_crawl_would_find_a_leak(run_agent: Run) -> None:
     leak = COMPARE + "world.console.leak = { deep: [core.ops ?? core] };"
-    events = run_agent(CRAWL, before=COLLECT, after=leak)
-    (found,) = [value for kind, value in events if kind == "found"]
+    (found,) = [value for kind, value in run_agent(CRAWL, before=COLLECT, after=leak) if kind == "found"]
     assert any("console.leak.deep.0" in line for line in found)
 
 

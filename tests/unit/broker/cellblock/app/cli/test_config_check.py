@@ -3,14 +3,12 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cellblock.app.cli.config_check import check_config
 from cellblock.app.config.load import state_dir_in
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.settings import Settings
 from support.cellblock_zygote import forked_cellblock
 
@@ -23,6 +21,10 @@ BROKEN = """{
   "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
     "limits": {"timeout_ms": [3, -1]}}
 }"""
+
+POLICY = """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
+  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
+  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
 
 BROKEN_TOML = """
 [mcpServers.a]
@@ -47,40 +49,80 @@ def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def found(file: Path) -> list[tuple[str, int, int, str]]:
-    checked = check_config(file)
-    return [
-        (problem.severity, *(problem.position or (0, 0)), problem.place)  # type: ignore[misc]
-        for problem in checked.problems
-    ]
+@pytest.mark.parametrize(
+    ("name", "text", "problems"),
+    [
+        (
+            "c.json",
+            BROKEN,
+            [
+                ("error", (3, 11), "mcpServers.a.comand"),
+                ("warning", (3, 53), "mcpServers.a.args.0"),
+                ("warning", (5, 5), "mcpServers.b"),
+                ("warning", (5, 41), "mcpServers.b.envFile"),
+                ("error", (7, 17), "cellblock.pol"),
+                ("error", (7, 45), "cellblock.pool.warm"),
+                ("error", (7, 63), "cellblock.isolation"),
+                ("error", (8, 34), "cellblock.limits.timeout_ms.1"),
+            ],
+        ),
+        (
+            "c.toml",
+            BROKEN_TOML,
+            [
+                ("warning", (4, 8), "mcpServers.a.args.1"),
+                ("error", (6, 8), "cellblock.pool.warm"),
+                ("error", (7, 1), "cellblock.pool.caps"),
+                ("error", (9, 14), "cellblock.limits.timeout_ms.maximum"),
+            ],
+        ),
+        (
+            "c.json",
+            POLICY,
+            [
+                ("error", (2, 39), "cellblock.policy.default.tools.1"),
+                ("error", (2, 80), "cellblock.policy.default.budgets.my-file.a"),
+                ("error", (3, 35), "cellblock.policy.clients.cli.approve.0"),
+                ("error", (3, 74), "cellblock.policy.clients.cli.arguments.my-files.b"),
+            ],
+        ),
+        (
+            "c.json",
+            """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
+  "pins": {"b": "warn"},
+  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}""",
+            [
+                ("error", (1, 34), "mcpServers.a.command"),
+                ("error", (1, 70), "cellblock.pool.warm"),
+                ("error", (2, 12), "cellblock.pins.b"),
+                ("error", (3, 36), "cellblock.policy.default.tools.0"),
+            ],
+        ),
+        ("c.json", '{"mcpServers": {\n  "a" {}}}', [("error", (2, 7), "")]),
+        ("c.json", "{}", [("warning", (1, 1), "")]),
+        # A server with the name of the Python tools.
+        (
+            "c.json",
+            '{"servers": {"Local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}',
+            [("error", (1, 14), "servers.Local")],
+        ),
+        ("c.json", '{"servers": {"local": {"command": "x"}}}', []),
+    ],
+    ids=["json", "toml", "policy", "a policy beside others", "syntax", "empty", "a tools' server", "alone"],
+)
+def test_all_problems_of_a_file_with_their_places(
+    tmp_path: Path, name: str, text: str, problems: list[tuple[str, tuple[int, int], str]]
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = check_config(tmp_path / name).problems
+    assert [(problem.severity, problem.position, problem.place) for problem in found] == problems
 
 
-def test_all_problems_of_a_json_file_with_their_places(file: Path) -> None:
+def test_a_slip_comes_with_what_was_meant(file: Path) -> None:
     file.write_text(BROKEN)
-    assert found(file) == [
-        ("error", 3, 11, "mcpServers.a.comand"),
-        ("warning", 3, 53, "mcpServers.a.args.0"),
-        ("warning", 5, 5, "mcpServers.b"),
-        ("warning", 5, 41, "mcpServers.b.envFile"),
-        ("error", 7, 17, "cellblock.pol"),
-        ("error", 7, 45, "cellblock.pool.warm"),
-        ("error", 7, 63, "cellblock.isolation"),
-        ("error", 8, 34, "cellblock.limits.timeout_ms.1"),
-    ]
     hints = {problem.place: problem.hint for problem in check_config(file).problems}
     assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
     assert hints["cellblock.pol"] == "Did you mean pool?"
-
-
-def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text(BROKEN_TOML)
-    assert found(file) == [
-        ("warning", 4, 8, "mcpServers.a.args.1"),
-        ("error", 6, 8, "cellblock.pool.warm"),
-        ("error", 7, 1, "cellblock.pool.caps"),
-        ("error", 9, 14, "cellblock.limits.timeout_ms.maximum"),
-    ]
 
 
 def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,22 +140,17 @@ def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: py
     assert "tok-from-env" not in shown and "pw-in-url" not in shown
 
 
-def test_syntax_has_a_place_too_and_an_empty_file_a_warning(file: Path) -> None:
-    file.write_text('{"mcpServers": {\n  "a" {}}}')
-    assert found(file) == [("error", 2, 7, "")]
-    file.write_text("{}")
-    assert found(file) == [("warning", 1, 1, "")]
+def test_a_file_that_is_not_there(file: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
-        check_config(file.with_name("missing"))
+        check_config(file)
 
 
 def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     file.write_text(BROKEN)
     done = command(file, "config", "check")
-    assert done.returncode == 1 and done.stderr == ""
+    assert (done.returncode, done.stderr) == (1, "")
     assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
-    assert done.stdout.endswith("5 errors\n")
-    assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
+    assert done.stdout.endswith("5 errors\n") and "hunter2" not in done.stdout and "\x1b" not in done.stdout
     machine = command(file, "config", "check", "--json")
     report = json.loads(machine.stdout)
     assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
@@ -171,18 +208,8 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> N
     assert "hunter2" not in str(checked.as_json())
 
 
-def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Path) -> None:
-    file.write_text(
-        """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
-  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
-  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
-    )
-    assert found(file) == [
-        ("error", 2, 39, "cellblock.policy.default.tools.1"),
-        ("error", 2, 80, "cellblock.policy.default.budgets.my-file.a"),
-        ("error", 3, 35, "cellblock.policy.clients.cli.approve.0"),
-        ("error", 3, 74, "cellblock.policy.clients.cli.arguments.my-files.b"),
-    ]
+def test_a_policy_that_no_broker_starts_with(file: Path) -> None:
+    file.write_text(POLICY)
     checked = check_config(file)
     assert "'nope.*' names no server" in checked.problems[0].message
     assert checked.problems[1].hint == "Did you mean my-files?"
@@ -190,29 +217,14 @@ def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Pat
         checked.usable()
 
 
-def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
-    file.write_text(
-        """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
-  "pins": {"b": "warn"},
-  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}"""
-    )
-    assert found(file) == [
-        ("error", 1, 34, "mcpServers.a.command"),
-        ("error", 1, 70, "cellblock.pool.warm"),
-        ("error", 2, 12, "cellblock.pins.b"),
-        ("error", 3, 36, "cellblock.policy.default.tools.0"),
-    ]
-    # What a reference of it stands for is not known then, and a policy with errors has those alone.
-    for wrong in ('{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}'):
-        file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
-        assert not any("names no server" in problem.message for problem in check_config(file).problems)
-
-
-def test_a_server_with_the_name_of_the_python_tools_is_found(file: Path) -> None:
-    file.write_text('{"servers": {"Local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
-    assert found(file) == [("error", 1, 14, "servers.Local")]
-    file.write_text('{"servers": {"local": {"command": "x"}}}')
-    assert check_config(file).usable().servers["local"].command == "x"
+@pytest.mark.parametrize(
+    "wrong", ['{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}']
+)
+def test_what_a_wrong_policy_refers_to_is_not_judged(file: Path, wrong: str) -> None:
+    """What a reference of it stands for is not known beside errors elsewhere, and a policy with errors has those
+    alone."""
+    file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
+    assert not any("names no server" in problem.message for problem in check_config(file).problems)
 
 
 def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
@@ -224,30 +236,30 @@ def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
 SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes a configuration."""
-
-    def write(section: object = None, servers: object = None, *, text: str | None = None) -> Path:
-        file = tmp_path / "c.json"
-        whole = {"mcpServers": {} if servers is None else servers, "cellblock": section or {}}
-        file.write_text(json.dumps(whole) if text is None else text)
-        return file
-
-    return write
-
-
 def test_a_state_dir_is_read_whatever_else_is_wrong(
-    written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
     section = {"state_dir": "${env:STATE_HERE}", "pol": {}, "pool": {"warm": "${env:NOT_SET_ANYWHERE}"}}
-    assert state_dir_in(written(section, {"a": {"comand": "x"}, **SECRETS})) == tmp_path / "state"
-    assert state_dir_in(written({"state_dir": None})) == Settings().state_dir
-    for wrong in ({"state_dir": "${env:NOT_SET_ANYWHERE}"}, {"state_dir": 5}):
-        with pytest.raises(ConfigProblems, match=r"c\.json:1:\d+: cellblock\.state_dir"):
-            state_dir_in(written(wrong))
-    with pytest.raises(ConfigProblems, match=r"c\.json:1:16: not valid JSON"):
-        state_dir_in(written(text='{"cellblock": {'))
-    with pytest.raises(ConfigError, match="absent"):
-        state_dir_in(tmp_path / "absent")
+    servers = {"a": {"comand": "x"}, **SECRETS}
+    file.write_text(json.dumps({"mcpServers": servers, "cellblock": section}))
+    assert state_dir_in(file) == tmp_path / "state"
+    file.write_text('{"cellblock": {"state_dir": null}}')
+    assert state_dir_in(file) == Settings().state_dir
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"cellblock": {"state_dir": "${env:NOT_SET_ANYWHERE}"}}', r"c\.json:1:\d+: cellblock\.state_dir"),
+        ('{"cellblock": {"state_dir": 5}}', r"c\.json:1:\d+: cellblock\.state_dir"),
+        ('{"cellblock": {', r"c\.json:1:16: not valid JSON"),
+        (None, r"c\.json"),
+    ],
+    ids=["a variable that is not set", "no text", "no JSON", "no file"],
+)
+def test_a_state_dir_that_is_not_known_is_an_error(file: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        state_dir_in(file)

@@ -28,14 +28,13 @@ def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> Non
     assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
 
 
-def test_commands_that_are_there() -> None:
-    for entry in (
-        {"command": "sh"},
-        {"command": "/bin/sh"},
-        {"command": "./sh", "cwd": "/bin"},
-        {"url": "http://x"},
-    ):
-        assert missing_command(ServerConfig.model_validate(entry)) is None
+@pytest.mark.parametrize(
+    "entry",
+    [{"command": "sh"}, {"command": "/bin/sh"}, {"command": "./sh", "cwd": "/bin"}, {"url": "http://x"}],
+    ids=str,
+)
+def test_commands_that_are_there(entry: dict[str, object]) -> None:
+    assert missing_command(ServerConfig.model_validate(entry)) is None
 
 
 @pytest.mark.parametrize(
@@ -57,9 +56,10 @@ def test_what_last_words_say_is_missing(said: str, told: str, monkeypatch: pytes
         monkeypatch.delenv(name.lower(), raising=False)
     server = ServerConfig(command="sh")
     assert told in doctor.fix_of(server, f"it ended by itself; it said: {said}", Path("/none"))
-    one_set = ServerConfig(command="sh", env={"SSL_CERT_FILE": "x", "https_proxy": "y"})
-    assert "SSL_CERT_FILE" not in str(missing_variable(one_set, said))
-    assert "HTTPS_PROXY" not in str(missing_variable(one_set, said))
+    with_one = str(
+        missing_variable(ServerConfig(command="sh", env={"SSL_CERT_FILE": "x", "https_proxy": "y"}), said)
+    )
+    assert "SSL_CERT_FILE" not in with_one and "HTTPS_PROXY" not in with_one
     all_set = ServerConfig(command="sh", env=dict.fromkeys(names, "x"))
     assert "set: check their values" in str(missing_variable(all_set, said))
     assert missing_variable(server, "Error: no API key") is None
@@ -175,21 +175,23 @@ def test_a_token_that_others_may_read(tmp_path: Path) -> None:
 
 
 def test_certificates(tmp_path: Path) -> None:
-    for name in ("one", "other", "old", "new"):
+    for name in ("good", "soon", "old", "new"):
         (tmp_path / name).mkdir()
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
-    cert, key = certificate(tmp_path / "one", end=now + 60 * day)
-    assert doctor.certificate_state(None, None) == (None, None)
-    assert doctor.certificate_state(cert, key) == (None, None)
-    assert "belong together" in (doctor.certificate_state(cert, None)[0] or "")
-    soon, of_soon = certificate(tmp_path / "other", end=now + day)
-    assert doctor.certificate_state(soon, of_soon)[0] is None
-    assert "Renew it, before that" in (doctor.certificate_state(soon, of_soon)[1] or "")
-    assert "was made for" in (doctor.certificate_state(cert, of_soon)[0] or "")
+    good = certificate(tmp_path / "good", end=now + 60 * day)
+    soon = certificate(tmp_path / "soon", end=now + day)
     old = certificate(tmp_path / "old", begin=now - 2 * day, end=now - day)
-    assert "and restart the daemon" in (doctor.served_certificate(old[0]) or "")
-    assert doctor.served_certificate(cert) is None
-    assert "expired at" in (doctor.certificate_state(*old)[0] or "")
     new = certificate(tmp_path / "new", begin=now + day, end=now + 2 * day)
-    assert "clock" in (doctor.certificate_state(*new)[0] or "")
-    assert "cannot be used" in (doctor.certificate_state(tmp_path / "gone", key)[0] or "")
+    assert doctor.certificate_state(None, None) == doctor.certificate_state(*good) == (None, None)
+    for cert, key, said in (
+        (good[0], None, "belong together"),
+        (good[0], soon[1], "was made for"),
+        (*old, "expired at"),
+        (*new, "clock"),
+        (tmp_path / "gone", good[1], "cannot be used"),
+    ):
+        assert said in (doctor.certificate_state(cert, key)[0] or "")
+    trouble, warning = doctor.certificate_state(*soon)
+    assert trouble is None and "Renew it, before that" in (warning or "")
+    assert "and restart the daemon" in (doctor.served_certificate(old[0]) or "")
+    assert doctor.served_certificate(good[0]) is None

@@ -35,21 +35,25 @@ def test_without_servers_it_says_so() -> None:
     assert declarations_in_budget(Catalog(), 1_000).text == "No server is connected."
 
 
-def test_servers_that_fit_are_declared_whole() -> None:
-    text = declarations_in_budget(catalog_of(server("a", "one"), server("b", "two")), 100_000).text
-    assert 'declare module "@codemode/servers/a"' in text
-    assert 'declare module "@codemode/servers/b"' in text
-    assert "More functions" not in text
+LARGE, SMALL = server("large", *(f"tool_{number}" for number in range(50))), server("small", "one")
 
 
-def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource() -> None:
-    large, small = server("large", *(f"tool_{number}" for number in range(50))), server("small", "one")
-    budget = 2 * len(declare_server(small, shared=True))
-    text = declarations_in_budget(catalog_of(large, small), budget).text
-    assert 'declare module "@codemode/servers/small"' in text
-    assert 'declare module "@codemode/servers/large"' not in text
-    assert "tool_49" in text
-    assert resource_uri("large") in text
+@pytest.mark.parametrize(
+    ("budget", "declared", "told"),
+    [
+        (100_000, ["large", "small"], []),
+        (2 * len(declare_server(SMALL, shared=True)), ["small"], ["tool_49", resource_uri("large")]),
+        (0, [], ["@codemode/servers/large", "@codemode/servers/small"]),
+    ],
+    ids=["all fit", "one fits", "none fits"],
+)
+def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource(
+    budget: int, declared: list[str], told: list[str]
+) -> None:
+    text = declarations_in_budget(catalog_of(LARGE, SMALL), budget).text
+    assert re.findall('declare module "@codemode/servers/(.*)"', text) == declared
+    assert all(one in text for one in told)
+    assert ("More functions" in text) == bool(told)
 
 
 @pytest.mark.parametrize(
@@ -86,28 +90,18 @@ async def test_declarations_are_made_once_for_the_same_definitions() -> None:
         await rendered_in_thread(catalog_of(first, again, beside))
         declarations_in_budget(catalog_of(first, beside), 1_000)
         text_of(replace(beside, session=7))
-    assert made_in
-    assert loop not in made_in
+    assert made_in and loop not in made_in
 
 
 def test_what_a_server_lists_for_each_of_many_people_is_declared_once() -> None:
     people = [server("each", "one", f"only_{number}") for number in range(50)]
-    texts = [text_of(one) for one in people]
-    assert all(text_of(one) is text for one, text in zip(people, texts, strict=True))
-
-
-def test_no_budget_names_every_server() -> None:
-    text = declarations_in_budget(catalog_of(server("a", "one")), 0).text
-    assert "declare module" not in text
-    assert "@codemode/servers/a" in text
+    assert [*map(id, map(text_of, people))] == [*map(id, map(text_of, people))]
 
 
 def test_the_budget_is_shared_by_need_and_not_in_the_order_of_the_file() -> None:
-    large = server("large", *(f"tool_{number}" for number in range(50)))
     small = [server(f"small_{number}", "one", "two") for number in range(4)]
-    whole = declare_server(large, shared=True)
-    budget = len(whole) + 100
-    declared = declarations_in_budget(catalog_of(large, *small), budget)
+    budget = len(declare_server(LARGE, shared=True)) + 100
+    declared = declarations_in_budget(catalog_of(LARGE, *small), budget)
     assert {one: len(tools) for one, tools in declared.whole.items() if one != "large"} == {
         entry.server_id: len(entry.tools) for entry in small
     }
@@ -142,10 +136,15 @@ def test_of_a_server_without_room_for_all_reads_are_declared() -> None:
 
 
 @pytest.mark.slow
-def test_a_part_of_a_server_compiles(tmp_path: Path) -> None:
-    declared = declarations_in_budget(recorded_catalog(), 40_000)
-    assert 0 < len(declared.whole) < len(recorded_catalog().servers)
-    compiles(tmp_path, declared.text)
+@pytest.mark.parametrize(("budget", "is_all"), [(40_000, False), (1_000_000, True)], ids=["a part", "all"])
+def test_what_is_shown_compiles(tmp_path: Path, budget: int, is_all: bool) -> None:
+    declared = declarations_in_budget(recorded_catalog(), budget)
+    assert declared.whole and (len(declared.whole) == len(recorded_catalog().servers)) is is_all
+    file = tmp_path / "context.d.ts"
+    file.write_text(declared.text.partition("```ts\n")[2].partition("\n```")[0], encoding="utf-8")
+    command = [deno.find_deno_bin(), "check", "--no-config", "--quiet", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_names_of_one_server_are_capped() -> None:
@@ -165,21 +164,7 @@ def test_the_budget_holds_for_real_servers() -> None:
     text = declarations_in_budget(recorded_catalog(), 16_000).text
     declared = text.partition("```ts\n")[2].partition("```")[0]
     assert 0 < len(declared) <= 16_000 + len(declare_shared()) + len(recorded_catalog().servers)
-    for server_id in recorded_catalog().servers:
-        assert f"@codemode/servers/{server_id}" in text
-
-
-@pytest.mark.slow
-def test_what_is_shown_compiles(tmp_path: Path) -> None:
-    compiles(tmp_path, declarations_in_budget(recorded_catalog(), 1_000_000).text)
-
-
-def compiles(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "context.d.ts"
-    file.write_text(text.partition("```ts\n")[2].partition("\n```")[0], encoding="utf-8")
-    command = [deno.find_deno_bin(), "check", "--no-config", "--quiet", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert all(f"@codemode/servers/{server_id}" in text for server_id in recorded_catalog().servers)
 
 
 @pytest.mark.parametrize("server_id", ["a", "files--2", "with-dash"])

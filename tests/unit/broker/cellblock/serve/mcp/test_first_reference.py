@@ -101,12 +101,8 @@ async def test_every_function_comes_when_it_is_first_used_and_none_is_crowded_ou
         if not brought:
             break
         assert sum(map(len, brought.values())) < 1.2 * (MAX_CHARS + MAX_LINES_CHARS) + 60 * 500
-        new = set(
-            re.findall(
-                r"function (\w+)\(.*Promise<McpToolOutput>|function (a_huge_one)", "".join(brought.values())
-            )
-        )
-        found = {name for pair in new for name in pair if name}
+        declarations = "".join(brought.values())
+        found = {*re.findall(r"function (a_huge_one|\w+(?=\(.*Promise<McpToolOutput>))", declarations)}
         assert "two" in declared | found and not declared & found
         declared |= found
     assert declared == {*names, "a_huge_one", "two"}

@@ -195,40 +195,43 @@ async def test_content_stays_content(call: Call, annotation: Any, value: Any, co
     assert types.CallToolResult.model_validate(result.plain()).content == content
 
 
-async def test_an_explicit_output_schema_is_checked(call: Call) -> None:
-    answers: list[Any] = [{"a": 1}, {"a": "x"}]
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+A_NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+OWN_BOX = {
+    "type": "object",
+    "title": "LooksLikeABoxOutput",
+    "properties": {"result": {"type": "integer"}},
+    "required": ["result"],
+}
 
-    @tool(output_schema=schema)
-    def give() -> Any:
-        return answers.pop(0)
 
-    @tool(output_schema={"type": "array"})
-    def boxed() -> Any:
-        return [1]
+@pytest.mark.parametrize(
+    ("schema", "value", "given"),
+    [
+        (A_NUMBER, {"a": 1}, {"a": 1}),
+        ({"type": "array"}, [1], {"result": [1]}),
+        (OWN_BOX, {"result": 1}, {"result": 1}),
+    ],
+    ids=["object", "boxed", "what looks like a box"],
+)
+async def test_a_result_may_have_an_explicit_schema(
+    call: Call, schema: dict[str, Any], value: Any, given: dict[str, Any]
+) -> None:
+    assert await call(tool(output_schema=schema)(giving(Any, value))) == given
 
-    @tool(output_schema=schema)
-    def whole() -> types.CallToolResult:
-        return types.CallToolResult(content=[], structured_content={"a": []})
 
-    @tool(
-        output_schema={
-            "type": "object",
-            "title": "LooksLikeABoxOutput",
-            "properties": {"result": {"type": "integer"}},
-            "required": ["result"],
-        }
-    )
-    def own_box() -> Any:
-        return {"result": 1}
-
-    assert await call(own_box) == {"result": 1}
-    assert read_tool(give).output_schema == schema
-    assert await call(give) == {"a": 1}
-    assert await call(boxed) == {"result": [1]}
-    for function in (give, whole):
-        with pytest.raises(ToolCallError, match="/a"):
-            await call(function)
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Any, {"a": "x"}),
+        (types.CallToolResult, types.CallToolResult(content=[], structured_content={"a": []})),
+    ],
+    ids=["data", "content"],
+)
+async def test_an_explicit_output_schema_is_checked(call: Call, annotation: Any, value: Any) -> None:
+    give = tool(output_schema=A_NUMBER)(giving(annotation, value))
+    assert read_tool(give).output_schema == A_NUMBER
+    with pytest.raises(ToolCallError, match="/a"):
+        await call(give)
 
 
 @dataclass

@@ -8,12 +8,14 @@ import pytest
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import Checked, TypeChecker
+from cellblock.types.check.faults import TypeFault
 
 SPECIFIER = "@codemode/servers/tracker"
 BOUND_SECONDS = 180.0
 """For what takes milliseconds on a quiet machine."""
 
 Check = Callable[..., Awaitable[Checked]]
+Faults = Callable[..., Awaitable[tuple[TypeFault, ...]]]
 
 TASK = {
     "type": "object",
@@ -23,35 +25,31 @@ TASK = {
 }
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
+def object_of(properties: dict[str, Any], *required: str, closed: bool = True) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return {**schema, "additionalProperties": False} if closed else schema
 
 
 TOOLS = (
     ToolEntry(
         "list_tasks",
         "list_tasks",
-        input_schema=_object({"state": {"enum": ["open", "closed"]}, "limit": {"type": "integer"}}),
-        output_schema=_object({"tasks": {"type": "array", "items": TASK}}, "tasks"),
+        input_schema=object_of({"state": {"enum": ["open", "closed"]}, "limit": {"type": "integer"}}),
+        output_schema=object_of({"tasks": {"type": "array", "items": TASK}}, "tasks"),
     ),
-    ToolEntry("add", "add", input_schema=_object({"name": {"type": "string"}}, "name")),
+    ToolEntry("add", "add", input_schema=object_of({"name": {"type": "string"}}, "name")),
     ToolEntry(
         "find",
         "find",
-        input_schema=_object({}),
+        input_schema=object_of({}),
         output_schema={
             "anyOf": [
-                _object({"kind": {"const": "a"}, "left": {"type": "string"}}, "kind", "left"),
-                _object({"kind": {"const": "b"}, "right": {"type": "string"}}, "kind", "right"),
+                object_of({"kind": {"const": "a"}, "left": {"type": "string"}}, "kind", "left"),
+                object_of({"kind": {"const": "b"}, "right": {"type": "string"}}, "kind", "right"),
             ]
         },
     ),
-    ToolEntry("text", "text", input_schema=_object({}), output_schema={"type": "string"}),
+    ToolEntry("text", "text", input_schema=object_of({}), output_schema={"type": "string"}),
 )
 
 
@@ -97,5 +95,17 @@ def check(checker: TypeChecker) -> Check:
             wait_for_start=True,
             **more,
         )
+
+    return run
+
+
+@pytest.fixture
+def faults(check: Check) -> Faults:
+    """The faults of a script whose check has come to its end."""
+
+    async def run(code: str, **more: Any) -> tuple[TypeFault, ...]:
+        checked = await check(code, **more)
+        assert checked.gave_up is None
+        return checked.faults
 
     return run

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ import pytest
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check import checker as module
-from cellblock.types.check import compiler, faults
+from cellblock.types.check import compiler
 from cellblock.types.check.ambient import Declarations
-from cellblock.types.check.checker import TypeChecker
+from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.compiler import (
     MAX_HEADER_BYTES,
     MAX_MESSAGE_BYTES,
@@ -31,12 +31,13 @@ from cellblock.types.check.compiler import (
     SessionLost,
     encode,
 )
+from cellblock.types.check.faults import MAX_SHOWN
 from cellblock.types.check.parsed import ParsedScript
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
 from support.waits import until, within
 
-Check = Callable[..., Awaitable[Any]]
+from .conftest import SPECIFIER, Check, Faults, catalog_of
 
 WRONG = "nowhere;"
 EXPLOSIVE = """
@@ -54,6 +55,11 @@ const six: Pairs<`${Digit}${Digit}`, `${Digit}${Digit}${Digit}`> = one;
 """
 
 
+async def works(check: Check) -> bool:
+    """Whether a wrong script is told, as it is by a compiler that works."""
+    return len((await check(WRONG)).faults) == 1
+
+
 async def started(checker: TypeChecker, check: Check) -> list[psutil.Process]:
     """The checker's processes: the compiler and, where there is one, the bubblewrap around it."""
     await check("1;")
@@ -69,41 +75,37 @@ def network_of(pid: int) -> str:
 
 @pytest.mark.slow
 async def test_a_report_of_megabytes_is_read_as_far_as_the_loop_may(
-    check: Check, checker: TypeChecker, monkeypatch: pytest.MonkeyPatch
+    faults: Faults, checker: TypeChecker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each word of the script is one that nothing declares."""
-    reports: list[list[Any]] = []
+    sizes: list[int] = []
     request = CompilerSession.request
 
     async def told(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
         answer = await request(self, method, params)
-        if method == "textDocument/diagnostic":
-            reports.append(answer["items"])
+        sizes.append(len(json.dumps(answer)))
         return answer
 
     monkeypatch.setattr(CompilerSession, "request", told)
-    words = "".join(f"n{number};\n" for number in range(30_000))
-    found = await check(words)
-    assert found.gave_up is None and found.faults[0].line == 1
+    assert (await faults("".join(f"n{number};\n" for number in range(30_000))))[0].line == 1
     pid = checker.pid
-    assert (await check("let fine = 1;")).faults == ()
+    assert await faults("let fine = 1;") == ()
     assert checker.pid == pid, "the compiler was not lost for it"
-    sizes = [len(json.dumps(report)) for report in reports]
     assert 200_000 < max(sizes) < 2 * LIGHT_BYTES, sizes
 
 
 async def test_the_second_check_is_the_same_process(checker: TypeChecker, check: Check) -> None:
     assert checker.pid is None
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
     first = checker.pid
     assert (await check("1;")).faults == ()
     assert len((await check(WRONG, typescript=True)).faults) == 1
     assert checker.pid == first
 
 
-async def test_checks_at_the_same_time_do_not_mix(check: Check) -> None:
-    found = await asyncio.gather(*(check(f"missing_{number};") for number in range(12)))
-    assert [checked.faults[0].message for checked in found] == [
+async def test_checks_at_the_same_time_do_not_mix(faults: Faults) -> None:
+    found = await asyncio.gather(*(faults(f"missing_{number};") for number in range(12)))
+    assert [fault.message for (fault,) in found] == [
         f"Cannot find name 'missing_{number}'." for number in range(12)
     ]
 
@@ -114,7 +116,7 @@ async def test_a_dead_compiler_is_replaced(checker: TypeChecker, check: Check, n
     os.kill(processes[-1].pid, number)
     await gone(processes[-1:])
     # The next check may come before the loop has heard of the death; then it says so, and the one after it works.
-    assert (await check(WRONG)).gave_up is None or len((await check(WRONG)).faults) == 1
+    assert (await check(WRONG)).gave_up is None or await works(check)
     await gone(processes)
 
 
@@ -134,11 +136,9 @@ async def stop(process: psutil.Process) -> None:
 async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker, check: Check) -> None:
     processes = await started(checker, check)
     await stop(processes[-1])
-    checked = await check(WRONG, bound_seconds=0.3)
-    assert checked.faults == ()
-    assert "0.3 s" in (checked.gave_up or "")
+    assert await check(WRONG, bound_seconds=0.3) == Checked(gave_up="it took over 0.3 s")
     await gone(processes)
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
 
 
 async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
@@ -160,22 +160,22 @@ async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
     with pytest.raises(asyncio.CancelledError):
         await caller
     await gone(processes)
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
 
 
 async def test_types_made_to_explode_cost_one_check(checker: TypeChecker, check: Check) -> None:
     checked = await check(EXPLOSIVE, typescript=True, bound_seconds=1.0)
     # A compiler may know its own way out; if not, the bound is the way.
     assert checked.gave_up is None or "1 s" in checked.gave_up or "lost" in checked.gave_up
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
 
 
 @pytest.mark.slow
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
     assert "bytes" in ((await check("x();" * 262_144)).gave_up or ""), "larger still is not checked"
     checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
-    assert checked.gave_up is not None or 0 < len(checked.faults) <= faults.MAX_SHOWN
-    assert len((await check(WRONG)).faults) == 1
+    assert checked.gave_up is not None or 0 < len(checked.faults) <= MAX_SHOWN
+    assert await works(check)
 
 
 @pytest.mark.parametrize("again", ["check", "warm up"])
@@ -183,17 +183,16 @@ async def test_a_lost_compiler_is_reaped_before_close_returns(
     checker: TypeChecker, check: Check, again: str
 ) -> None:
     await check("1;")
-    lost = checker._session  # pyright: ignore[reportPrivateUsage]
-    assert lost is not None
+    lost: Any = checker._session  # pyright: ignore[reportPrivateUsage]
     # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
     lost.kill("it broke the protocol")
     if again == "check":
-        assert len((await check(WRONG)).faults) == 1
+        assert await works(check)
     else:
         checker.warm_up()
         await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
     await checker.close()
-    assert lost._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+    assert lost._exited.is_set()
 
 
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
@@ -218,18 +217,18 @@ async def test_an_idle_compiler_is_stopped(
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
     await check("1;")
     await until(lambda: checker.pid is None, "the idle compiler is stopped")
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
 
 
 async def test_a_compiler_that_has_served_long_is_replaced(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_CHECKS", 3)
-    found: list[int] = []
-    for _ in range(4):
-        assert len((await check(WRONG)).faults) == 1
-        found.append((await check(WRONG)).faults[0].line)
-    assert found == [1] * 4
+    pids: set[int | None] = set()
+    for _ in range(8):
+        assert await works(check)
+        pids.add(checker.pid)
+    assert len(pids) > 1
 
 
 async def test_without_a_compiler_it_says_so(tmp_path: Path) -> None:
@@ -285,43 +284,37 @@ let a: typeof import("{secret}").token; const b: (typeof s)["token"] = "other"; 
     assert "the-secret" not in str(checked)
 
 
-async def test_every_global_of_the_sandbox_is_known(check: Check) -> None:
+async def test_every_global_of_the_sandbox_is_known(faults: Faults) -> None:
     names = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["allowed"]
-    checked = await check("\n".join(f"void [{name}];" for name in names))
-    assert checked.gave_up is None
-    assert checked.faults == ()
+    assert await faults("\n".join(f"void [{name}];" for name in names)) == ()
 
 
 async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, check: Check) -> None:
     await check("1;")
-    warm = checker._session  # pyright: ignore[reportPrivateUsage]
-    assert warm is not None
+    warm: Any = checker._session  # pyright: ignore[reportPrivateUsage]
     uri = f"{warm.workspace_uri}/js/types.d.ts"
     report = await warm.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
     assert [item for item in report["items"] if item["severity"] == 1] == []
 
 
-async def test_hostile_descriptions_stay_text(check: Check) -> None:
+async def test_hostile_descriptions_stay_text(faults: Faults) -> None:
     text = "*/ } declare var everything: any; declare module 'x' { /* \u2028 `${x}` \ud800 // @ts-nocheck"
     tool = ToolEntry("evil", "evil", text, {"title": text}, {"type": "object", "description": text})
     server = ServerEntry("tracker", text, "tracker", description=text, tools=(tool,))
-    checked = await check("t.evil({}); everything; t.good;", catalog=Catalog(1, {"tracker": server}))
-    assert [fault.message.partition("'")[2].partition("'")[0] for fault in checked.faults] == [
-        "everything",
-        "good",
-    ]
+    found = await faults("t.evil({}); everything; t.good;", catalog=Catalog(1, {"tracker": server}))
+    assert [fault.message.split("'")[1] for fault in found] == ["everything", "good"]
 
 
-TRACKER = ["@codemode/servers/tracker"]
+TRACKER = [SPECIFIER]
 
 
 def test_a_servers_declarations_are_made_once() -> None:
-    server = ServerEntry("tracker", "Tracker", "tracker", tools=(ToolEntry("a", "a"),))
-    declarations = Declarations()
-    first = declarations.text(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
-    assert 'declare module "@codemode/servers/tracker"' in first
-    assert declarations.text(Catalog(2, {"tracker": server}), TRACKER, "") == first
-    assert "tracker" not in declarations.text(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
+    catalog, declarations = catalog_of(ToolEntry("a", "a")), Declarations()
+    newer = replace(catalog, version=2)
+    first = declarations.text(catalog, [*TRACKER, "@codemode/errors"], "")
+    assert f'declare module "{SPECIFIER}"' in first
+    assert declarations.text(newer, TRACKER, "") == first
+    assert "tracker" not in declarations.text(newer, ["@codemode/errors"], "")
 
 
 def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
@@ -329,8 +322,7 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
         ToolEntry(name, name, input_schema={"type": "object", "properties": {f"of_{name}": {}}})
         for name in ("read", "write", "odd-name", "class")
     ]
-    server = ServerEntry("tracker", "Tracker", "tracker", tools=tuple(tools))
-    catalog, asked = Catalog(1, {"tracker": server}), list[str]()
+    catalog, asked = catalog_of(*tools), list[str]()
 
     def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
         asked.append(tool.tool_name)
@@ -349,11 +341,10 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
     assert asked == []
 
 
-async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:
-    assert (await check("const name = 'li' + 'st_tasks'; (await t[name]()).title;")).faults == ()
-    first = await check("(await t.list_tasks({})).title; t.list_task();")
-    assert ["'title'" in fault.message for fault in first.faults] == [True, False]
-    assert "`list_tasks`" in (first.faults[1].hint or "")
+async def test_a_tool_that_is_not_named_is_there_all_the_same(faults: Faults) -> None:
+    assert await faults("const name = 'li' + 'st_tasks'; (await t[name]()).title;") == ()
+    field, name = await faults("(await t.list_tasks({})).title; t.list_task();")
+    assert "'title'" in field.message and "`list_tasks`" in (name.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +359,7 @@ async def test_what_the_machine_lacks_is_said_and_not_raised(
     with monkeypatch.context() as patch:
         patch.setattr(CompilerSession, "initialize", lacking)
         assert str(error) in (await check(WRONG)).gave_up
-    assert len((await check(WRONG)).faults) == 1
+    assert await works(check)
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:

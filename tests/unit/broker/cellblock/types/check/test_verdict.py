@@ -1,18 +1,19 @@
 """Which type errors count and what is said of them: scripts and types as the real compiler prints them."""
 
-from collections.abc import Awaitable, Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from cellblock.script import trees
-from cellblock.tools.catalog.model import ToolOutput
-from cellblock.types.check.faults import of_observed
+from cellblock.tools.catalog.model import Catalog, ToolEntry, ToolOutput
+from cellblock.types.check.faults import TypeFault, hint_of, of_observed
+from cellblock.types.check.hints import likely_members
 from cellblock.types.check.parsed import Shown
 from cellblock.types.check.verdict import Complaint, judge
 from support.script_places import ENDS, counted
 
-Check = Callable[..., Awaitable[Any]]
+from .conftest import Faults, catalog_of, object_of
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ WRONG = [
     ("await t.add();", "Expected 1", "`add("),
     ("await t.add({ name: 1 });", "`name`", "`add("),
     ("await t.add({ name: 12345678901234567890n });", "`name`", "`add("),
-    ("await t.list_tasks({ state: 'opne' });", '"opne"', None),
+    ("await t.list_tasks({ state: 'opne' });", '"opne"', ""),
     (
         "const found = await t.find(); console.log(found.kind === 'B');",
         '"B" is in vain',
@@ -106,58 +107,49 @@ RIGHT = [
 
 @pytest.mark.parametrize(("code", "said", "hinted"), WRONG)
 async def test_what_a_script_would_trip_over_is_told(
-    check: Check, code: str, said: str, hinted: str | None
+    faults: Faults, code: str, said: str, hinted: str
 ) -> None:
-    checked = await check(code)
-    assert checked.gave_up is None
-    assert len(checked.faults) == 1, checked
-    fault = checked.faults[0]
+    (fault,) = await faults(code)
     assert said in fault.message
-    assert fault.hint
-    assert hinted is None or hinted in fault.hint
+    assert fault.hint and hinted in fault.hint
     assert (fault.line, fault.column > 1) == (1, True)
 
 
-async def test_loosely_typed_code_raises_no_false_alarm(check: Check) -> None:
-    for code in RIGHT:
-        checked = await check(code)
-        assert checked.gave_up is None
-        assert checked.faults == (), (code, checked.faults)
+@pytest.mark.parametrize("code", RIGHT)
+async def test_loosely_typed_code_raises_no_false_alarm(faults: Faults, code: str) -> None:
+    assert await faults(code) == ()
 
 
-async def test_typescript_is_checked_as_such(check: Check) -> None:
+async def test_typescript_is_checked_as_such(faults: Faults) -> None:
     right = "interface R { name: string } const n = 1; const rows: R[] = (await t.list_tasks()).tasks; let x: Missing;"
-    assert (
-        await check(f"{right} type T = typeof n; let u = {{}} as any; u.a;", typescript=True)
-    ).faults == ()
-    wrong = await check(
-        "const tasks: any[] = []; for (const row of (await t.list_tasks()).tasks) row.title;", typescript=True
-    )
-    assert [fault.hint for fault in wrong.faults] == ["Did you mean `name`? It has: due, name, note."]
+    assert await faults(f"{right} type T = typeof n; let u = {{}} as any; u.a;", typescript=True) == ()
+    wrong = "const tasks: any[] = []; for (const row of (await t.list_tasks()).tasks) row.title;"
+    (fault,) = await faults(wrong, typescript=True)
+    assert fault.hint == "Did you mean `name`? It has: due, name, note."
 
 
-async def test_places_count_as_the_engine_counts_them(check: Check) -> None:
-    checked = await check(f"{LIST}\r\n/* 🦕é */ tasks[0].title;\n\ntasks[0].colour;")
-    assert [(fault.line, fault.column) for fault in checked.faults] == [(2, 20), (4, 10)]
+async def test_places_count_as_the_engine_counts_them(faults: Faults) -> None:
+    found = await faults(f"{LIST}\r\n/* 🦕é */ tasks[0].title;\n\ntasks[0].colour;")
+    assert [(fault.line, fault.column) for fault in found] == [(2, 20), (4, 10)]
 
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("types", ["", "const n: number = 1; "])
-async def test_lines_end_as_the_engine_ends_them(check: Check, end: str, types: str) -> None:
+async def test_lines_end_as_the_engine_ends_them(faults: Faults, end: str, types: str) -> None:
     """Also at U+2028 and U+2029, which end none in the language server protocol."""
     code = f"'💥';{end}{types}/*{end}\t*/'💥\u2029'; const r = await t.list_tasks();"
     code += f"{end}'💥'; r.taskz;\t'\u2028'; noName;"
-    checked = await check(code, typescript=bool(types))
+    found = await faults(code, typescript=bool(types))
     # The first line, on which the import comes before, has no fault.
     places = [counted(code, code.index(word)) for word in ("taskz", "noName")]
-    assert [(fault.line, fault.column) for fault in checked.faults] == places
-    assert checked.faults[0].hint == "Did you mean `tasks`? It has: tasks."
+    assert [(fault.line, fault.column) for fault in found] == places
+    assert found[0].hint == "Did you mean `tasks`? It has: tasks."
 
 
-async def test_a_repeated_error_is_told_once_with_its_number(check: Check) -> None:
-    checked = await check(f"{LIST} {'tasks[0].title; ' * 40}" + "".join(f"no_{n};" for n in range(40)))
-    assert len(checked.faults) == 10
-    assert checked.faults[0].message.endswith("(In 40 places.)")
+async def test_a_repeated_error_is_told_once_with_its_number(faults: Faults) -> None:
+    found = await faults(f"{LIST} {'tasks[0].title; ' * 40}" + "".join(f"no_{n};" for n in range(40)))
+    assert len(found) == 10
+    assert found[0].message.endswith("(In 40 places.)")
 
 
 @pytest.mark.parametrize(
@@ -182,3 +174,323 @@ def test_no_query_is_made_for_what_a_script_does_not_have() -> None:
     shown = Shown("export default 1;", False, changed=False)
     assert judge([], shown, "", typescript=False, texts={}) == []
     assert trees._query.cache_info().misses < 10  # pyright: ignore[reportPrivateUsage]
+
+
+# ---- comparisons with values that a declared enum does not have, and those that only look so -----------
+
+STATUS = {"enum": ["open", "in_progress", "closed"]}
+ISSUE = {
+    "type": "object",
+    "properties": {
+        "status": STATUS,
+        "maybe": STATUS,
+        "mixed": {"enum": ["low", "high", 3, None]},
+        "phase": {"enum": [f"{step}_{part}" for step in ("plan", "build", "ship") for part in range(12)]},
+        "history": {"type": "array", "items": STATUS},
+        "title": {"type": "string"},
+    },
+    "required": ["status", "mixed", "phase", "history", "title"],
+}
+# The values of one enum are a part of the other's, and the descriptions name values that the enum does not have.
+OTHER = {
+    "type": "object",
+    "properties": {"state": {"description": 'Once "Closed" | "gone".', "enum": ["OPEN", "CLOSED", "Closed"]}},
+    "required": ["state"],
+}
+ISSUES = (
+    ToolEntry(
+        "list",
+        "list",
+        # What is left of the status where it is not open is an enum of its own, here.
+        input_schema={
+            "type": "object",
+            "properties": {"status": STATUS, "other": {"enum": ["in_progress", "closed"]}},
+        },
+        output_schema={
+            "type": "object",
+            "properties": {"issues": {"type": "array", "items": ISSUE}},
+            "required": ["issues"],
+        },
+    ),
+    ToolEntry("other", "other", input_schema={"type": "object"}, output_schema=OTHER),
+)
+
+
+@pytest.fixture
+def in_both(faults: Faults) -> Faults:
+    """The same where the module is `t`, `i` an issue, and types are closed; and with open ones, no others."""
+
+    async def run(code: str, *, typescript: bool = False) -> tuple[TypeFault, ...]:
+        code = f"const {{ issues }} = await t.list({{}}); const i = issues[0]; const o = await t.other({{}}); {code}"
+        closed, opened = [
+            await faults(code, typescript=typescript, catalog=catalog_of(*ISSUES), closed=closed)
+            for closed in (True, False)
+        ]
+        assert closed == opened
+        return closed
+
+    return run
+
+
+TOLD = [
+    (
+        "console.log(i.status === 'Closed');",
+        "Closed",
+        'mean "closed"? Declared: "closed", "in_progress", "open".',
+    ),
+    ("console.log('Closed' != i.maybe);", "Closed", '"closed"?'),
+    ("console.log(i.maybe?.length && i.maybe === 'inProgress');", "inProgress", '"in_progress"?'),
+    ("console.log(i.mixed === 'hihg');", "hihg", 'mean "high"? Declared: "high", "low".'),
+    ("console.log(i.phase === 'ship_99');", "ship_99", "Declared: "),
+    ("console.log(i.phase === 'build-7');", "build-7", '"build_7"?'),
+    ("switch (i.phase) { case 'build-7': }", "build-7", '"build_7"?'),
+    (
+        "switch (i.status) { case 'open': f(); break; case 'Closed': f(); } function f() {}",
+        "Closed",
+        '"closed"?',
+    ),
+    ("const wanted = 'Closed'; issues.find((one) => one.status === wanted);", "Closed", '"closed"?'),
+    ("const { status } = i; if (status === 'Closed') f(); function f() {}", "Closed", '"closed"?'),
+    ("console.log(i.history.includes('Closed'));", "Closed", '"closed"?'),
+    ("issues.map((one) => one.status).indexOf('Closed');", "Closed", '"closed"?'),
+    # The other one is no name for what was meant.
+    ("issues.filter((one) => one.status === 'open' || one.status === 'Closed');", "Closed", '"closed"?'),
+    ("console.log(o.state === 'open');", "open", '"OPEN"?'),
+    ("console.log(i.status === 'x' ? 'Closed' : 'open');", "x", "Declared:"),
+]
+
+
+@pytest.mark.parametrize(("code", "value", "hint"), TOLD)
+async def test_a_value_that_the_enum_does_not_have_is_told(
+    in_both: Faults, code: str, value: str, hint: str
+) -> None:
+    (fault,) = await in_both(code)
+    assert fault.about.absent == value
+    assert f'"{value}" is in vain' in fault.message and hint in (fault.hint or "")
+
+
+QUIET = [
+    "console.log(i.status === 'open', 'closed' !== i.maybe, i.mixed === 3, i.title === 'Closed');",
+    # The script's own values.
+    "const MODE = 'open'; await t.list({ status: MODE }); if (MODE === 'all') console.log(1);",
+    "let s = i.status; if (!s) s = 'none'; if (s === 'none') console.log(1);",
+    "if (!i.status) i.status = 'none'; console.log(i.status === 'none');",
+    "i.status ??= 'none'; console.log(i.status === 'none');",
+    "const s = i.status ?? 'none'; console.log(s === 'none', (i.status || 'none') === 'none');",
+    "const s = i.title ? i.status : 'none'; console.log(s === 'none');",
+    "const { status = 'none' } = i; console.log(status === 'none');",
+    "let status; ({ status = 'none' } = i); console.log(status === 'none');",
+    "const rows = issues.map((x) => ({ ...x, status: x.status === 'open' ? 'yes' : 'no' })); rows[0].status === 'yes';",
+    # What an `if` around has excluded.
+    "if (i.status === 'open') f(); else if (i.status === 'open') f(); function f() {}",
+    "issues.map((x) => { if (x.status === 'open') return 1; return x.status === 'open' && x.title ? 2 : 0; });",
+    "if (i.status !== 'open') console.log(i.status === 'open');",
+    "const { state } = o; if (state === 'OPEN') f(); else if (state === 'OPEN') f(); function f() {}",
+    # Several names for the same thing.
+    "issues.filter((x) => x.status === 'done' || x.status === 'closed' || x.status === 'finished');",
+    "issues.filter((x) => (x.status !== 'Closed') && x.status !== 'closed' && x.title);",
+    "switch (i.status) { case 'Closed': case 'closed': case 'done': f(); break; default: } function f() {}",
+    "console.log(['done', 'closed'].includes(i.status), ['Closed'].includes(i.status), new Set(['x']).has(i.status));",
+    "console.log(String(i.status) === 'Closed', i.status.toLowerCase() === 'Closed', `${i.status}` === 'Closed');",
+]
+
+
+@pytest.mark.parametrize("code", QUIET)
+async def test_what_only_looks_so_is_not_told(in_both: Faults, code: str) -> None:
+    assert await in_both(code) == ()
+
+
+async def test_types_of_a_scripts_own_are_its_own_affair(in_both: Faults) -> None:
+    code = "const mode: 'open' | 'closed' = f(); if ((mode as string) === 'x' || mode === 'y') f(); function f() {}"
+    assert await in_both(code, typescript=True) == ()
+    code = "const one: any = 1; console.log(one, i.status === 'Closed');"
+    assert len(await in_both(code, typescript=True)) == 1
+
+
+@pytest.mark.slow
+async def test_a_chain_of_hundreds_of_comparisons_is_judged_in_time(in_both: Faults) -> None:
+    chain = " || ".join(["i.status === 'Closed'"] * 300)
+    assert [fault.about.absent for fault in await in_both(f"console.log({chain});")] == ["Closed"]
+
+
+# ---- hints of what was likely meant --------------------------------------------------------------------
+
+TEXT = {"type": "string"}
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+NODE = {
+    **object_of({"node": {"$ref": "#/$defs/Node"}}, "node"),
+    "$defs": {"Node": object_of({"name": TEXT, "below": _list_of({"$ref": "#/$defs/Node"})}, "name")},
+}
+MANY = {f"prop_{number}": object_of({"shared": TEXT, "more": TEXT, "rest": TEXT}) for number in range(40)}
+INPUTS = {
+    "search": object_of(
+        {"params": object_of({"query": TEXT, "max_results": {"type": "integer"}}, "query"), "limit": TEXT},
+        "params",
+    ),
+    "create": object_of(
+        {"entities": _list_of(object_of({"name": TEXT, "kind": TEXT}, "name", closed=False))}, "entities"
+    ),
+    "edit": object_of(
+        {
+            "path": TEXT,
+            "edits": _list_of(object_of({"oldText": TEXT, "newText": TEXT}, "oldText", "newText")),
+        },
+        "path",
+        "edits",
+    ),
+    "put": object_of({"map": {"type": "object", "additionalProperties": TEXT}, "tags": _list_of(TEXT)}),
+    "choose": object_of(
+        {"by": {"anyOf": [object_of({"id": TEXT}, "id"), object_of({"slug": TEXT}, "slug")]}, "note": TEXT},
+        "by",
+    ),
+    "tree": NODE,
+    "many": object_of(MANY),
+    "list": _list_of(object_of({"id": TEXT}, "id")),
+}
+CATALOG = catalog_of(*(ToolEntry(name, name, input_schema=schema) for name, schema in INPUTS.items()))
+DISCOVERY = 'import * as d from "@codemode/discovery";'
+
+DECLARED = {
+    "search": "search(input: { params: { query: string; max_results?: number }; limit?: string })",
+    "create": "create(input: { entities: { name: string; kind?: string }[] })",
+    "edit": "edit(input: { path: string; edits: { oldText: string; newText: string }[] })",
+    "put": "put(input?: { map?: { [key: string]: string }; tags?: string[] })",
+    "choose": "choose(input: { by: { id: string } | { slug: string }; note?: string })",
+    "tree": "tree(input: { node: Node }); type Node = { name: string; below?: Node[] };",
+    "list": "list(input: { id: string }[])",
+}
+
+
+def of(name: str, likely: str = "") -> str:
+    return f"Did you mean `{likely}`? " * bool(likely) + f"It is declared as `{DECLARED[name]}`."
+
+
+HINTS = [
+    # the name is one of a nested object
+    ("t.search({ query: 'x' });", of("search")),
+    ("t.edit({ path: 'p', oldText: 'a' });", of("edit")),
+    ("t.choose({ slug: 'x' });", of("choose")),
+    ("t.tree({ name: 'x' });", of("tree")),
+    # a slip, at the top and further down
+    ("t.search({ parms: { query: 'x' } });", of("search", "params")),
+    ("t.search({ params: { qery: 'x' } });", of("search", "query")),
+    ("t.tree({ node: { nme: 'x' } });", of("tree", "name")),
+    ("t.edit({ path: 'p', edits: [{ old: 'a' }] });", of("edit", "oldText")),
+    # an array is wanted
+    ("t.create({ entities: { name: 'a' } });", of("create")),
+    ("t.edit({ path: 'p', edits: { oldText: 'a', newText: 'b' } });", of("edit")),
+    ("const edits = { oldText: 'a', newText: 'b' }; t.edit({ path: 'p', edits });", of("edit")),
+    ("const input = { path: 'p', edits: { oldText: 'a', newText: 'b' } }; t.edit(input);", of("edit")),
+    ("t.put({ tags: 'x' });", of("put")),
+    ("t.list({ id: 'x' });", of("list")),
+    # something is missing
+    ("t.create({ entities: [{ kind: 'a' }] });", of("create")),
+    ("t.edit({});", of("edit")),
+    # a long declaration is cut
+    ("t.many({ shared: 'x' });", "It is declared as `many(input?: { prop_0?: { shared?: string; "),
+    # an index signature is no property
+    ("t.put({ key: 'x' });", of("put")),
+    # functions of the fixed modules
+    (f"{DISCOVERY} d.describeServer();", "It is declared as `describeServer(serverId: string)`."),
+    (f"{DISCOVERY} d.listServers('a');", "It is declared as `listServers()`."),
+    (
+        f"{DISCOVERY} d.searchTools({{ query: 'a' }});",
+        "It is declared as `searchTools(query: string, options?: SearchToolsOptions)`.",
+    ),
+    (
+        'import { describeServer as tell } from "@codemode/discovery"; tell();',
+        "It is declared as `describeServer(serverId: string)`.",
+    ),
+    (
+        f"{DISCOVERY} d.searchTools('a', {{ max: 3 }});",
+        "It is declared as `searchTools(query: string, options?: SearchToolsOptions)`.",
+    ),
+    # `require` is none of the compiler's imports
+    ('const { x } = require("@codemode/discovery");', 'write `import { … } from "@codemode/discovery"`.'),
+]
+
+
+# In TypeScript `require` is a name like others.
+CASES = [
+    (*case, typescript)
+    for typescript in (False, True)
+    for case in HINTS
+    if not typescript or "require" not in case[0]
+]
+
+
+@pytest.mark.parametrize(("code", "hint", "typescript"), CASES)
+async def test_the_hint_says_what_to_change(faults: Faults, code: str, hint: str, typescript: bool) -> None:
+    (fault,) = await faults(code, catalog=CATALOG, typescript=typescript)
+    told = fault.hint or ""
+    assert hint in told if hint.endswith("; ") else told.endswith(hint), told
+
+
+OF_ARRAYS = [
+    "at",
+    "concat",
+    "entries",
+    "filter",
+    "find",
+    "forEach",
+    "indexOf",
+    "join",
+    "length",
+    "map",
+    "pop",
+    "slice",
+]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "members", "likely"),
+    [
+        ("titel", ["body", "title", "due"], ["title"]),
+        ("date", ["id", "created", "due"], ["created", "due"]),
+        ("user", ["assignee", "author", "id"], ["assignee", "author"]),
+        ("name", ["title", "id"], ["title"]),
+        ("item1", ["item2", "item3", "x"], ["item2", "item3"]),
+        ("zzz", ["a", "b", "c"], []),
+    ],
+)
+def test_the_order_does_not_matter(wanted: str, members: list[str], likely: list[str]) -> None:
+    for order in permutations(members):
+        assert likely_members(wanted, order) == likely
+
+
+def hint(receiver: str, wanted: str, members: list[str], suggested: str = "") -> str:
+    message = f"Property '{wanted}' does not exist on type '{receiver}'."
+    complaint = Complaint("member", message, wanted, receiver=receiver, suggested=suggested)
+    return hint_of(complaint, members, Catalog(), ())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("rows", "It is the array itself: leave out `.rows`."),
+        ("count", "Did you mean `length`?"),
+        ("lenght", "Did you mean `length`?"),
+        ("foreach", "Did you mean `forEach`?"),
+        ("contains", "Did you mean `includes`?"),
+        ("title", "It is an array: read `title` of its elements."),
+        ("enters", "It is an array: read `enters` of its elements."),
+    ],
+)
+def test_what_arrays_have_is_offered_only_where_it_fits(wanted: str, said: str) -> None:
+    members = [name for name in OF_ARRAYS if wanted != "enters" or name != "entries"]
+    assert hint("Row[]", wanted, members, "entries" if wanted == "rows" else "") == said
+
+
+def test_of_texts_and_objects() -> None:
+    assert hint("string", "rows", ["at", "length"]) == "It is text: if it holds JSON, use JSON.parse first."
+    assert hint("string", "size", ["at", "length"]).startswith("Did you mean `length`? It is text")
+    assert hint("Issue", "date", ["due", "created", "id"]) == (
+        "Did you mean `created` or `due`? Issue has: created, due, id."
+    )
+    # The compiler takes the first of equals.
+    assert "`item2` or `item3`" in hint("Issue", "item1", ["item3", "item2"], "item3")

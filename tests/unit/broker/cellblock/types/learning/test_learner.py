@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.base.store import LocalStore, opened_file
+from cellblock.base.store import opened_file
 from cellblock.tools.catalog.model import Given, ResultKind, ToolEntry
 from cellblock.types.learning import learner as module
-from cellblock.types.learning.learner import Learner
-from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.learner import Learner, Turns
+from cellblock.types.learning.observation import Forms, Observation
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.sample import (
     LEARNT_BYTES,
@@ -25,11 +26,12 @@ from cellblock.types.learning.sample import (
     observe,
     parse_document,
 )
-from cellblock.types.learning.shape import NOTHING, shape_of
+from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.store import TABLES, Observations
 from support.waits import until
 
-BOUND = 30.0
+from .conftest import BOUND, learning
+
 TOOL = ToolEntry("read", "read", input_schema={"type": "object"})
 DECLARED = ToolEntry(
     "read", "read", output_schema={"type": "object", "properties": {"id": {"type": "string"}}}
@@ -42,20 +44,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / TABLES.file
-
-
-@asynccontextmanager
-async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
-    made = Learner(SchemaSettings.model_validate(settings), None if path is None else LocalStore(path.parent))
-    made.start()
-    await made.loaded(BOUND)
-    try:
-        yield made
-    finally:
-        await made.close()
+def stored(state_dir: Path) -> closing[Observations]:
+    """What the learner has stored."""
+    return closing(Observations(opened_file(state_dir / TABLES.file, TABLES)))
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, stable_after: int, sample_every: int) -> None:
@@ -64,27 +55,26 @@ def paced(monkeypatch: pytest.MonkeyPatch, stable_after: int, sample_every: int)
     monkeypatch.setattr("cellblock.types.learning.learner.SAMPLE_EVERY", sample_every)
 
 
-async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: ToolEntry = TOOL) -> Observation:
-    made.offer("files", tool, kind, json.dumps(value).encode())
-    await made.wait_for_writes(BOUND)
+def known(made: Learner, tool: ToolEntry = TOOL) -> Observation:
     found = made.known("files", tool)
     assert found is not None
     return found
 
 
-async def test_texts_and_json_in_texts_are_learnt_apart(tmp_path: Path) -> None:
+async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: ToolEntry = TOOL) -> Observation:
+    made.offer("files", tool, kind, json.dumps(value).encode())
+    await made.wait_for_writes(BOUND)
+    return known(made, tool)
+
+
+async def test_texts_and_json_in_texts_are_learnt_apart() -> None:
+    row = shape_of([{"id": 1}])
     async with learning(None) as made:
-        found = await seen(made, '{"id": 1}', "text")
-        assert (found.shape.value, found.shape.texts, to_schema(found.shape.document)["required"]) == (
-            NOTHING,
-            False,
-            ["id"],
-        )
-        found = await seen(made, "3", "text")
-        assert (found.shape.texts, to_schema(found.shape.document)["required"]) == (True, ["id"])
-        found = await seen(made, {"id": 2}, "json")
-        assert found.samples == 3
-        assert (await seen(made, {"content": []}, "result")).shape.results
+        assert (await seen(made, '{"id": 1}', "text")).shape == Forms(document=row)
+        assert (await seen(made, "3", "text")).shape == Forms(document=row, texts=True)
+        assert (await seen(made, {"id": 2}, "json")).samples == 3
+        last = await seen(made, {"content": []}, "result")
+        assert last.shape == Forms(document=row, texts=True, results=True)
 
 
 async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
@@ -93,14 +83,11 @@ async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
     paced(monkeypatch, 2, 4)
     async with learning(None) as made:
         for _ in range(11):
-            made.offer("files", TOOL, "value", b'{"id": 1}')
-            await made.wait_for_writes(BOUND)
-        stable = made.known("files", TOOL)
-        assert stable is not None and stable.samples == 1 + 2 + 2
+            await seen(made, {"id": 1})
+        assert known(made).samples == 1 + 2 + 2
         with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
             for _ in range(4):
-                made.offer("files", TOOL, "value", b'{"id": "x"}')
-                await made.wait_for_writes(BOUND)
+                await seen(made, {"id": "x"})
         changed = await seen(made, {"id": "x"})
     assert (changed.version, changed.samples) == (2, 8), "after a change every result is looked at again"
     assert "/id: was integer, is string or integer" in caplog.text
@@ -112,24 +99,21 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
         if number % 20 == 19:
             await made.wait_until_learnt(BOUND)
     await made.wait_for_writes(BOUND)
-    found = made.known("files", TOOL)
-    assert found is not None
-    return found
+    return known(made)
 
 
-async def test_old_shapes_fade_and_the_type_outlives_the_process(path: Path) -> None:
+async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path) -> None:
     older, newer = {"title": "x"}, {"name": "x", "id": 1}
-    async with learning(path) as made:
+    async with learning(tmp_path) as made:
         await offered(made, [older, *[newer] * 48])
         before = made.revision
         found = await offered(made, [newer] * 700)
         assert made.revision > before, "who has asked for the type asks again"
         assert found.shape.value == shape_of([newer]) and found.version == 3
-    async with learning(path) as made:
+    async with learning(tmp_path) as made:
         assert made.known("files", TOOL) == found
-    store = Observations(opened_file(path, TABLES))
-    assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
-    store.close()
+    with stored(tmp_path) as store:
+        assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
 
 
 @pytest.mark.parametrize("turns", [[{"title": 1}, {"name": 1}], [*[{"title": 1}] * 7, {"name": 1}]])
@@ -165,8 +149,8 @@ def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.iterdir()]
 
 
-async def test_no_value_is_kept_unless_asked_for(tmp_path: Path, path: Path) -> None:
-    async with learning(path) as made:
+async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
+    async with learning(tmp_path) as made:
         assert (await seen(made, {"name": "a secret"})).sample is None
     assert all(b"a secret" not in content for content in contents(tmp_path))
     async with learning(None, learn={"files": "samples"}) as made:
@@ -183,17 +167,17 @@ async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None
         assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
 
 
-async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(path: Path) -> None:
+async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
     one, other, text = (
         replace(TOOL, given=Given(output_schema={"type": kind}, json_text=json_text))
         for kind, json_text in (("object", False), ("array", False), ("array", True))
     )
-    async with learning(path) as made:
+    async with learning(tmp_path) as made:
         assert (await seen(made, {"id": 4711}, tool=one)).given.misfits == 0
         found = await seen(made, '{"id": 4711}', "text", one)
         assert (found.given.checked, found.given.misfits) == (2, 1)
         assert found.given.newest == "at the root: given object" and found.disagreements == 0
-    async with learning(path) as made:
+    async with learning(tmp_path) as made:
         assert made.known("files", one) == found
         found = await seen(made, [1], tool=other)
         assert (found.given.checked, found.given.misfits, found.samples) == (1, 0, 3)
@@ -211,7 +195,7 @@ async def test_without_a_store_it_learns_for_this_process(
     path = tmp_path / "state" / TABLES.file
     path.parent.mkdir()
     make(path)
-    async with learning(path) as made:
+    async with learning(path.parent) as made:
         await seen(made, {"id": 1})
         assert (await seen(made, {"id": 2})).samples == 2
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -226,8 +210,7 @@ async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     made.start()
     await made.wait_for_writes(BOUND)
     await made.close()
-    found = made.known("files", TOOL)
-    assert found is not None and found.samples == 2
+    assert known(made).samples == 2
 
 
 def test_guards_before_parsing() -> None:
@@ -267,16 +250,15 @@ async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
 
 
 async def test_what_another_process_learns_or_forgets_reaches_this_one(
-    monkeypatch: pytest.MonkeyPatch, path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.02)
-    async with learning(path) as one, learning(path) as other:
+    async with learning(tmp_path) as one, learning(tmp_path) as other:
         await seen(one, {"id": 1})
         await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
         before = other.revision
-        store = Observations(opened_file(path, TABLES))
-        assert store.clear() == 1
-        store.close()
+        with stored(tmp_path) as store:
+            assert store.clear() == 1
         await until(lambda: one.known("files", TOOL) is None, "the first one forgets")
         await until(lambda: other.known("files", TOOL) is None, "and so does the other")
         assert other.revision > before
@@ -295,25 +277,21 @@ async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest
 ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 
-async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(path: Path) -> None:
+async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
     changed = [*ROWS, {"id": 1, "name": None}]
-    async with learning(path) as made:
+    async with learning(tmp_path) as made:
         first = await seen(made, ROWS)
         for _ in range(2):
             made.offer("files", TOOL, "value", json.dumps(ROWS).encode())
             made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
         await made.wait_for_writes(BOUND)
-        same = made.known("files", TOOL)
-        assert same is not None and (same.shape.value, same.shape.document) == (
-            first.shape.value,
-            first.shape.value,
-        )
+        same = known(made)
+        assert same.shape == Forms(value=first.shape.value, document=first.shape.value)
         assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
-        made.offer("files", TOOL, "value", json.dumps(changed).encode())
-        await made.wait_for_writes(BOUND)
-    async with learning(path) as made:
-        found = made.known("files", TOOL)
-    assert found is not None and (found.samples, found.version) == (6, 3)
+        await seen(made, changed)
+    async with learning(tmp_path) as made:
+        found = known(made)
+    assert (found.samples, found.version) == (6, 3)
     assert to_schema(found.shape.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
 
 
@@ -321,42 +299,74 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
     monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
     monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
-    made = Learner(SchemaSettings(), None)
-    made.make_way_for(lambda: busy)
-    made.start()
-
-    def samples() -> int:
-        found = made.known("files", TOOL)
-        return 0 if found is None else found.samples
 
     def offer(times: int) -> None:
         for _ in range(times):
             made.offer("files", TOOL, "value", b'{"id": 1}')
 
-    try:
+    async with learning(None) as made:
+        made.make_way_for(lambda: busy)
         offer(3)
-        await until(lambda: samples() == 1, "the first one has its share of the time")
+        await until(lambda: made.known("files", TOOL), "the first one has its share of the time")
+        assert known(made).samples == 1
         await made.wait_until_learnt(BOUND)
-        assert samples() == 3, "who asks gets the rest"
+        assert known(made).samples == 3, "who asks gets the rest"
         offer(2)
         await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
-        assert samples() == 3, "the share is used up"
+        assert known(made).samples == 3, "the share is used up"
         busy = False
-        await until(lambda: samples() == 5, "between runs there is time")
-    finally:
-        await made.close()
+        await until(lambda: known(made).samples == 5, "between runs there is time")
 
 
-async def test_changes_that_are_written_together_are_versions_of_their_own(path: Path) -> None:
-    async with learning(path) as made:
+async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
+    async with learning(tmp_path) as made:
         for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
             made.offer("files", TOOL, "value", json.dumps(value).encode())
-    store = Observations(opened_file(path, TABLES))
-    (found,) = store.load().values()
-    older = store.versions("files", "read")
-    store.close()
+    with stored(tmp_path) as store:
+        (found,) = store.load().values()
+        older = store.versions("files", "read")
     assert (found.samples, found.version) == (5, 3)
     assert [(version, seen.shape.changes_to(found.shape)) for version, _, seen in older] == [
         (1, ["/id: was integer, is string or integer", "/due: new"]),
         (2, ["/due: new"]),
     ]
+
+
+# ---- whose turn it is: looks wait for runs, within their share, and not when someone asks -------------
+
+
+def waits(turns: Turns) -> bool:
+    """Whether the next look has to wait."""
+    thread = threading.Thread(target=turns.wait, daemon=True)
+    thread.start()
+    thread.join(0.2)
+    waiting = thread.is_alive()
+    turns.wanted.set()
+    thread.join(BOUND)
+    assert not thread.is_alive(), "who asks ends every wait"
+    turns.wanted.clear()
+    return waiting
+
+
+def test_a_look_waits_only_after_another_and_while_runs_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
+    turns, busy = Turns(), True
+    turns.busy = lambda: busy
+    assert not waits(turns), "the first one has its share"
+    turns.took(1.0)
+    assert waits(turns)
+    busy = False
+    assert not waits(turns)
+
+
+def test_a_wait_ends_with_the_run_and_with_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_SECONDS", 0.01)
+    turns, answers = Turns(), [False, *[True] * 4]
+    turns.busy = answers.pop
+    turns.took(100.0)
+    turns.wait()
+    assert answers == []
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.01)
+    turns.busy = lambda: True
+    turns.took(100.0)
+    turns.wait()

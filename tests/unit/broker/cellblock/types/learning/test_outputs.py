@@ -1,7 +1,5 @@
 """Given, declared, observed: who is believed, what an agent is told of it, and the files of what is given."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Sequence
@@ -13,7 +11,6 @@ import pytest
 from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.base.store import LocalStore
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, ToolOutput
 from cellblock.tools.catalog.model import ResultKind as Kind
@@ -24,7 +21,8 @@ from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refine
 from cellblock.types.learning.overlay import new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
 
-BOUND = 30.0
+from .conftest import BOUND, learning
+
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
 NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
 
@@ -43,7 +41,7 @@ class World:
         self.known = KnownOutputs(self.learner)
         self.outputs = self.known.of("")
 
-    async def saw(self, *results: tuple[int, Kind, Any]) -> World:
+    async def saw(self, *results: tuple[int, Kind, Any]) -> "World":
         for number, kind, value in results:
             self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
         self.learner.start()
@@ -77,13 +75,19 @@ async def test_given_goes_before_declared_and_declared_before_observed() -> None
     found: list[tuple[int, Kind, Any]] = [(number, "value", {"id": 1}) for number in range(3)]
     tools = tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
     world = await World(*tools).saw(*found)
-    first = world.schema(0)
-    assert first.pop("description").startswith(
-        "Given by the user. 1 of 1 results did not fit what the server declares; the newest: at /id:"
-    )
-    assert first == {**NUMBER, "examples": [{"id": 1}]}
-    assert world.schema(1)["properties"] == declared["properties"]
-    assert "1 of 1 results did not fit what is declared" in world.schema(1)["$comment"]
+    misfit = "the newest: at /id: declared string."
+    assert [world.schema(0), world.schema(1)] == [
+        {
+            **NUMBER,
+            "description": "Given by the user. 1 of 1 results did not fit what the server declares; "
+            + misfit,
+            "examples": [{"id": 1}],
+        },
+        {
+            **declared,
+            "$comment": "Declared by the server. 1 of 1 results did not fit what is declared; " + misfit,
+        },
+    ]
     assert world.schema(2)["properties"] == {"id": {"type": "integer"}}
     text = world.types()
     assert "Given by the user." in text and "did not fit what is declared" in text
@@ -170,12 +174,14 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_whole_file(file: Path) -> None:
     file.write_text(WHOLE, "utf-8")
-    found = read_overlay(file).tools
-    assert (found["list"].effect, found["list"].output_schema) == ("read", None)
-    read = found["read-file"]
-    assert isinstance(read.output_schema, dict)
-    assert (read.json_text, read.output_schema["type"], read.effect) == (True, "object", None)
-    assert read.examples == (Example({"path": "a"}), Example({}))
+    assert read_overlay(file).tools == {
+        "list": Given(effect="read"),
+        "read-file": Given(
+            {"type": "object", "properties": {"id": {"type": "integer"}}},
+            json_text=True,
+            examples=(Example({"path": "a"}), Example({})),
+        ),
+    }
 
 
 @pytest.mark.parametrize(
@@ -298,32 +304,25 @@ async def test_what_one_principal_alone_has_shown_stays_with_it(
 ) -> None:
     declared = {"type": "object", "additionalProperties": {"type": "integer"}}
     world = World(tool(), tool("declared", output_schema=declared), learn=learn)
-    settings = SchemaSettings.model_validate({"learn": learn})
     for value, whose in zip((SECRET, PLAIN), by, strict=True):
         # Each in a process of its own: what is kept says whose it is.
-        learner = Learner(settings, LocalStore(tmp_path))
-        for entry in world.server.tools:
-            body = json.dumps(value).encode()
-            if whose is None:
-                # Of 0.1.0, without a mark.
-                learner._offers.put(Offer("Files", entry, "value", body, ""))  # pyright: ignore[reportPrivateUsage]
-            else:
-                learner.offer("Files", entry, "value", body, whose)
-        learner.start()
-        await learner.wait_for_writes(BOUND)
-        await learner.close()
-    learner = Learner(settings, LocalStore(tmp_path))
-    known = KnownOutputs(learner)
-    learner.start()
-    await learner.loaded(BOUND)
-    # Others ask before and after.
-    for who in ("oauth:a", "oauth:b", "cli", asks, "oauth:a", asks):
-        world.outputs = known.of(who)
-        text = world.types()
-    text = world.types() + json.dumps([world.schema(), world.schema(1)])
+        async with learning(tmp_path, learn=learn) as learner:
+            for entry in world.server.tools:
+                body = json.dumps(value).encode()
+                if whose is None:
+                    # Of 0.1.0, without a mark.
+                    learner._offers.put(Offer("Files", entry, "value", body, ""))  # pyright: ignore[reportPrivateUsage]
+                else:
+                    learner.offer("Files", entry, "value", body, whose)
+    async with learning(tmp_path, learn=learn) as learner:
+        known = KnownOutputs(learner)
+        # Others ask before and after.
+        for who in ("oauth:a", "oauth:b", "cli", asks, "oauth:a", asks):
+            world.outputs = known.of(who)
+            world.types()
+        text = world.types() + json.dumps([world.schema(), world.schema(1)])
     assert all(word in text for word in shown.split()), text
     assert not any(word in text.replace("declared", "") for word in hidden.split()), text
-    await learner.close()
 
 
 def test_the_marks_of_principals_tell_nobody_who_they_are() -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -47,9 +48,8 @@ def observations(store: AnyStore) -> Observations:
 
 @pytest.fixture
 def store(store_of_broker: Callable[[], AnyStore]) -> Iterator[Observations]:
-    made = observations(store_of_broker())
-    yield made
-    made.close()
+    with closing(observations(store_of_broker())) as made:
+        yield made
 
 
 def test_what_was_merged_is_there_after_opening_again(
@@ -57,14 +57,12 @@ def test_what_was_merged_is_there_after_opening_again(
 ) -> None:
     store.merge({KEY: seen({"id": 1}, 5.0, disagreement="at /x", disagreements=1, sample='{"id":1}')})
     merged = store.merge({KEY: seen({"id": "a"}, 3.0, texts=True)})[KEY]
-    again = observations(store_of_broker())
-    assert again.load() == {KEY: merged}
     assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
     assert to_schema(merged.shape.value)["properties"]["id"] == {"type": ["string", "integer"]}
-    assert [(version, old.shape.value) for version, _, old in again.versions("files", "read")] == [
-        (1, shape_of([{"id": 1}]))
-    ]
-    again.close()
+    with closing(observations(store_of_broker())) as again:
+        assert again.load() == {KEY: merged}
+        [(version, _, older)] = again.versions("files", "read")
+    assert (version, older.shape.value) == (1, shape_of([{"id": 1}]))
     if isinstance(store := store_of_broker(), LocalStore):
         assert (store.state_dir / TABLES.file).stat().st_mode & 0o777 == 0o600
 
@@ -127,12 +125,10 @@ def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
         lines += writer.stdout.read().splitlines()
     # The last line may be cut off by the kill: it counts only when it is whole.
     said = max((int(line) for line in lines if line.strip().isdigit()), default=0)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-    connection.close()
-    store = observations(LocalStore(path.parent))
-    found = store.load()
-    store.close()
+    with closing(observations(LocalStore(path.parent))) as store:
+        found = store.load()
     assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
     return said, found[KEY].samples if found else 0
 
@@ -151,14 +147,13 @@ def test_kills_while_it_writes(path: Path, kills: int) -> None:
 
 @pytest.mark.parametrize("body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"count": "x"}}'])
 def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
-    store = observations(LocalStore(path.parent))
-    store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
-    with sqlite3.connect(path) as other:
-        other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
-    other.close()
-    assert list(store.load()) == [KEY]
-    assert store.merge({ToolKey("mail", "read", "0"): seen(3)})[ToolKey("mail", "read", "0")].samples == 1
-    store.close()
+    mail = ToolKey("mail", "read", "0")
+    with closing(observations(LocalStore(path.parent))) as store:
+        store.merge({KEY: seen(1), mail: seen(2)})
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
+        assert list(store.load()) == [KEY]
+        assert store.merge({mail: seen(3)})[mail].samples == 1
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
@@ -179,10 +174,9 @@ def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
 
 def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore], store: Observations) -> None:
     def broker(name: str) -> None:
-        store = observations(store_of_broker())
-        for number in range(40):
-            store.merge({KEY: seen({name: number})})
-        store.close()
+        with closing(observations(store_of_broker())) as one:
+            for number in range(40):
+                one.merge({KEY: seen({name: number})})
 
     with ThreadPoolExecutor() as threads:
         assert len([*threads.map(broker, ("left", "right"))]) == 2
@@ -206,16 +200,14 @@ def test_names_without_a_utf_8_form_are_stored(store: Observations) -> None:
 
 
 def test_what_others_have_changed_is_seen_and_ones_own_is_not(
-    store_of_broker: Callable[[], AnyStore],
+    store_of_broker: Callable[[], AnyStore], store: Observations
 ) -> None:
-    store, other = observations(store_of_broker()), observations(store_of_broker())
-    assert not store.changed()
-    store.merge({KEY: seen(1)})
-    assert not store.changed() and other.changed() and not other.changed()
-    other.clear()
-    assert store.changed() and not store.changed() and not other.changed()
-    for one in (store, other):
-        one.close()
+    with closing(observations(store_of_broker())) as other:
+        assert not store.changed()
+        store.merge({KEY: seen(1)})
+        assert not store.changed() and other.changed() and not other.changed()
+        other.clear()
+        assert store.changed() and not store.changed() and not other.changed()
 
 
 def test_a_name_that_is_no_text_in_postgresql_stops_no_other(store: Observations) -> None:
@@ -240,11 +232,10 @@ def test_a_memory_writes_all_once_when_postgresql_is_back(
         assert not memory.write()
         memory.add(KEY, seen({"c": 1}))
     assert memory.write()
-    store = observations(shared_state)
-    found = store.load()[KEY]
+    with closing(observations(shared_state)) as store:
+        found = store.load()[KEY]
     assert found.samples == 4 and set(to_schema(found.shape.value)["properties"]) == {"a", "b", "c"}
     assert memory.known[KEY] == found
-    store.close()
     memory.close()
 
 

@@ -15,45 +15,41 @@ def server_found(name: str, **entry: Any) -> Found:
     return Found(name, entry, "cursor", Path("/c.json"), ("mcpServers", name), {}, None)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"command": "/opt/x/bin/cellblock", "args": ["connect"]},
-        {"command": "uvx", "args": ["cellblock[search]>=0.1", "connect"]},
-        {"command": "/usr/bin/uvx", "args": ["--from", "./cellblock.whl", "--offline", "cellblock"]},
-        {"command": "uv", "args": ["tool", "run", "cellblock"]},
-        {"command": "pipx", "args": ["run", "cellblock", "serve", "--stdio"]},
-        {"command": "/venv/bin/python3.12", "args": ["-I", "-m", "cellblock.cli", "connect"]},
-        {"command": "env", "args": ["A=b", "cellblock", "connect"]},
-        {"args": ["cellblock", "connect"]},
-        {"url": "http://127.0.0.1:7433/mcp"},
-        {"url": "http://localhost:7433/mcp"},
-        {"url": "http://LocalHost:7433/"},
-        {"url": "https://[::1]:7433/mcp"},
-        {"url": "http://127.1.2.3:7433/mcp"},
-    ],
-)
-def test_cellblock_itself_is_known(entry: dict[str, Any]) -> None:
-    assert runs_cellblock(entry)
+RUN_CELLBLOCK: list[dict[str, Any]] = [
+    {"command": "/opt/x/bin/cellblock", "args": ["connect"]},
+    {"command": "uvx", "args": ["cellblock[search]>=0.1", "connect"]},
+    {"command": "/usr/bin/uvx", "args": ["--from", "./cellblock.whl", "--offline", "cellblock"]},
+    {"command": "uv", "args": ["tool", "run", "cellblock"]},
+    {"command": "pipx", "args": ["run", "cellblock", "serve", "--stdio"]},
+    {"command": "/venv/bin/python3.12", "args": ["-I", "-m", "cellblock.cli", "connect"]},
+    {"command": "env", "args": ["A=b", "cellblock", "connect"]},
+    {"args": ["cellblock", "connect"]},
+    {"url": "http://127.0.0.1:7433/mcp"},
+    {"url": "http://localhost:7433/mcp"},
+    {"url": "http://LocalHost:7433/"},
+    {"url": "https://[::1]:7433/mcp"},
+    {"url": "http://127.1.2.3:7433/mcp"},
+]
+RUN_OTHERS: list[dict[str, Any]] = [
+    {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/cellblock"]},
+    {"command": "uvx", "args": ["mcp-server-git", "--repository", "cellblock"]},
+    {"command": "uv", "args": ["run", "server.py", "cellblock"]},
+    {"command": "python", "args": ["/srv/cellblock/server.py"]},
+    {"command": "/home/me/cellblock/server"},
+    {"command": "cellblock-mcp"},
+    {"url": "http://127.0.0.1:7434/mcp"},
+    {"url": "http://cellblock.example:7433/mcp"},
+    {"url": "http://127.0.0.1:7433x/mcp"},
+    {},
+]
+"""What only has the name in it."""
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [
-        {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/cellblock"]},
-        {"command": "uvx", "args": ["mcp-server-git", "--repository", "cellblock"]},
-        {"command": "uv", "args": ["run", "server.py", "cellblock"]},
-        {"command": "python", "args": ["/srv/cellblock/server.py"]},
-        {"command": "/home/me/cellblock/server"},
-        {"command": "cellblock-mcp"},
-        {"url": "http://127.0.0.1:7434/mcp"},
-        {"url": "http://cellblock.example:7433/mcp"},
-        {"url": "http://127.0.0.1:7433x/mcp"},
-        {},
-    ],
+    ("entry", "known"), [*((one, True) for one in RUN_CELLBLOCK), *((one, False) for one in RUN_OTHERS)]
 )
-def test_what_only_has_the_name_in_it_is_no_cellblock(entry: dict[str, Any]) -> None:
-    assert not runs_cellblock(entry)
+def test_cellblock_itself_is_known(entry: dict[str, Any], known: bool) -> None:
+    assert runs_cellblock(entry) is known
 
 
 def test_a_slip_is_not_imported_and_editors_keys_are_left_behind() -> None:
@@ -120,10 +116,6 @@ def test_references_stand_for_what_was_there() -> None:
     hidden = {name: secrets.taken_out(name, entry)[0] for name, entry in ENTRIES.items()}
     assert hidden["one"]["env"]["TOKEN"] == hidden["three"]["env"]["TOKEN"] == "${env:TOKEN}"
     assert hidden["two"]["env"]["TOKEN"] == "${env:TWO_TOKEN}"
-    shown = str(hidden)
-    for secret in secrets.variables.values():
-        assert secret not in shown
+    assert not any(secret in str(hidden) for secret in secrets.variables.values())
     resolver = Resolver(None, environment=secrets.variables)
-    found = resolver.resolve(hidden, ())
-    assert resolver.problems == []
-    assert found == ENTRIES
+    assert (resolver.resolve(hidden, ()), resolver.problems) == (ENTRIES, [])

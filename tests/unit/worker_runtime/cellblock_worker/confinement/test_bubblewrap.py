@@ -1,4 +1,5 @@
-"""A real half-started bubblewrap is found and ended; a living one is left alone."""
+"""Leases on files that workers boot from, as another process of the same user asks for them; and a real half-started
+bubblewrap, which is found and ended, while a living one is left alone."""
 
 import contextlib
 import os
@@ -13,7 +14,56 @@ import psutil
 import pytest
 
 from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.confinement.bubblewrap import HeldFiles
 from support.processes import left_after
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="bubblewrap and leases are Linux's"
+)
+
+LEASE = """
+import fcntl, sys
+file = open(sys.argv[1], "rb")
+try:
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+except OSError as error:
+    print(type(error).__name__)
+else:
+    print("leased")
+"""
+
+
+def leased(file: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LEASE, file], capture_output=True, text=True, timeout=120
+    )
+    return done.stdout.strip()
+
+
+def test_a_file_that_is_held_cannot_be_leased_from_readers(tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    one, other, free = folder / "boot.js", tmp_path / "deno", tmp_path / "free"
+    for file in (one, other, free):
+        file.write_text("text")
+    held = HeldFiles()
+    held.hold([folder, other, tmp_path / "nothing"])
+    if leased(free) != "leased":
+        pytest.skip("this file system has no leases")
+    assert [leased(one), leased(other)] == ["BlockingIOError"] * 2
+    held.close()
+    assert leased(one) == "leased"
+
+
+def test_there_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "MAX_HELD_FILES", 1)
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    held = HeldFiles()
+    with pytest.raises(OSError, match="more than 1 files"):
+        held.hold([tmp_path])
+    held.close()
+
 
 BOUND_SECONDS = 120.0
 
@@ -38,8 +88,6 @@ started.wait()
 
 @pytest.fixture
 def argv() -> list[str]:
-    if not sys.platform.startswith("linux"):
-        pytest.skip("bubblewrap is Linux only")
     found = bubblewrap.try_out(confinement.deno_binary(), str(confinement.BUNDLE_DIR))
     if found.prefix is None:
         pytest.skip(found.reason)
@@ -123,8 +171,7 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
         deadline = time.monotonic() + BOUND_SECONDS
         looks = 0
         while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
-            mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
-            assert not mine & set(bubblewrap.end_orphans())
+            assert not {outer.pid, bubblewrap.inner_pid(outer.pid)} & set(bubblewrap.end_orphans())
             assert outer.poll() is None
             assert time.monotonic() < deadline
             looks += 1
@@ -139,7 +186,6 @@ def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[
         stdout=subprocess.PIPE,
         text=True,
     ) as started:
-        assert started.stdin is not None and started.stdout is not None
         started.wait(BOUND_SECONDS)
         outer = psutil.Process(int(started.stdout.readline()))
         deadline = time.monotonic() + BOUND_SECONDS
@@ -157,8 +203,7 @@ def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
     ours = bubblewrap.BUNDLE_INSIDE
     # What is there are paths of this machine, which may have that name in them.
     moved = [part if Path(part).exists() else part.replace(ours, "/other") for part in argv]
-    others = [part for part in moved if part != "--new-session"]
-    with start(others) as outer:
+    with start([part for part in moved if part != "--new-session"]) as outer:
         child = first_child(outer)
         outer.kill()
         outer.wait()

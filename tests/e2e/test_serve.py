@@ -1,11 +1,13 @@
-"""A served process that is killed takes its servers with it, those too that ignore the end of their input."""
+"""`cellblock serve` that is killed takes its servers with it, those too that ignore the end of their input; one that is
+started by hand tells a person what it waits for, and how to put it into an editor.
+"""
 
 import asyncio
 import fcntl
 import os
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from cellblock.base.daemon_socket import FOLDER
 from support.entries import CELLBLOCK, entry, write_config
 from support.params import mostly
 from support.processes import descendants, gone
+from support.pseudo_terminal import in_terminal
 from support.waits import until, within
 
 STUBBORN = """
@@ -81,3 +84,21 @@ async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, how: s
             await within(process.wait())
         await gone(family)
         await until(lambda: not left(), "nothing is left")
+
+
+END_OF_INPUT = b"\x04"
+
+
+async def test_serve_on_a_terminal_says_what_it_waits_for(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    command = (str(CELLBLOCK), "serve", "--config", str(config), "--state-dir", str(tmp_path / "s"))
+    async with in_terminal(*command, streams=(0, 2), stdout=PIPE) as terminal:
+        await until(lambda: "Ctrl-D ends this" in terminal.text, "what it waits for")
+        said = " ".join(terminal.text.split())
+        assert "waiting for an MCP client on standard input, which is a terminal" in said
+        assert f"configuration: {config}" in said
+        assert f"`cellblock install CLIENT --config {config}` puts it into one" in said
+        terminal.press(END_OF_INPUT)
+        # What a client reads is MCP alone.
+        assert await within(terminal.process.stdout.read(), 60) == b""
+        assert await within(terminal.process.wait(), 60) == 0
