@@ -8,11 +8,11 @@ import copy
 import datetime
 import decimal
 import enum
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDict, TypeVar, Union
 
 import jsonschema
@@ -271,7 +271,7 @@ def plain(a: int, b: str, *, c: bool) -> int:
     return a
 
 
-@functools.wraps(plain)
+@wraps(plain)
 def wrapped(*args: Any, **kwargs: Any) -> Any:
     return plain(*args, **kwargs)
 
@@ -283,9 +283,9 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
         (Counter.make, ["start"]),
         (Counter.two, ["a"]),
         (Counter(), ["times"]),
-        (functools.partial(plain, 1), ["b", "c"]),
-        (functools.partial(plain, b="x"), ["a", "b", "c"]),
-        (functools.partial(Counter().up), ["by"]),
+        (partial(plain, 1), ["b", "c"]),
+        (partial(plain, b="x"), ["a", "b", "c"]),
+        (partial(Counter().up), ["by"]),
         (wrapped, ["a", "b", "c"]),
         (lambda: None, []),
         (lambda a, b=2: a, ["a", "b"]),
@@ -378,26 +378,25 @@ def test_explicit_schemas_are_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    "explicit", [{"type": "array"}, {"type": "objekt"}, {"type": "object", "properties": 3}, {}], ids=str
+    ("read", "why"),
+    [
+        *(
+            (partial(input_of, plain, explicit=schema), "input_schema of it")
+            for schema in ({"type": "array"}, {"type": "objekt"}, {"type": "object", "properties": 3}, {})
+        ),
+        (
+            partial(read_output, Hints(plain), label="it", explicit={"type": "objekt"}),
+            "output_schema of it",
+        ),
+        (partial(input_of, plain, flatten=True), "3 parameters"),
+        (partial(input_of, lambda: None, flatten=True), "0 parameters"),
+        (partial(input_of, Counter.two, flatten=True), "no class"),
+        (partial(input_of, max, flatten=True), "signature"),
+    ],
 )
-def test_explicit_schemas_that_cannot_be_used(explicit: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="input_schema of it"):
-        input_of(plain, explicit=explicit)
-
-
-def test_an_explicit_output_schema_must_be_one() -> None:
-    with pytest.raises(ConfigError, match="output_schema of it"):
-        read_output(Hints(plain), label="it", explicit={"type": "objekt"})
-
-
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [(plain, "3 parameters"), (lambda: None, "0 parameters"), (Counter.two, "no class"), (max, "signature")],
-    ids=["three", "none", "scalar", "builtin"],
-)
-def test_what_cannot_be_flattened(function: Any, why: str) -> None:
+def test_what_cannot_be_a_schema_or_be_flattened(read: Callable[[], object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        input_of(function, flatten=True)
+        read()
 
 
 @pytest.mark.parametrize(

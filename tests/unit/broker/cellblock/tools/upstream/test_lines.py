@@ -63,24 +63,23 @@ def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[
     got: list[bytes | int] = []
     for start, end in pairwise(places):
         got += told(splitter.feed(data[start:end]))
-    wanted = [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
-    assert got == wanted
+    assert got == [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
 
 
 def told(lines: list[bytes | TooLong]) -> list[bytes | int]:
     return [line.size if isinstance(line, TooLong) else line for line in lines]
 
 
-ANSWERS = [
-    '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
-    '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
-    '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
-    '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
-    ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
-]
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
+        '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
+        '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
+        '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
+        ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
+    ],
+)
 @pytest.mark.parametrize("chunk", [1, 7, 600, 65536])
 def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: int) -> None:
     text = answer.replace("FILL", "x" * 3_000)
@@ -103,8 +102,7 @@ def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: i
     ],
 )
 def test_a_line_that_names_no_request_answers_none(line: str) -> None:
-    text = line.replace("FILL", "x" * 3_000)
-    (line_of,) = LineSplitter(1_000).feed(text.encode() + b"\n")
+    (line_of,) = LineSplitter(1_000).feed(line.replace("FILL", "x" * 3_000).encode() + b"\n")
     assert isinstance(line_of, TooLong) and line_of.unread.id is None
 
 
@@ -153,8 +151,7 @@ def test_what_is_no_batch_is_one_thing() -> None:
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
-    line = json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode()
-    item = message(line)
+    item = message(json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode())
     assert isinstance(item, Result) and item.mended == "half characters became U+FFFD"
     assert json.loads(item.body) == {"a\ufffd": ["\ufffdx", "\U0001f600"]}
     item = message(b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}')

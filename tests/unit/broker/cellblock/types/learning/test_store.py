@@ -274,8 +274,7 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     assert memory.write() == is_back_soon and not cutting.cuts
     memory.add(KEY, seen({"a": 1}))
     assert memory.write()
-    store = observations(shared)
-    assert store.load()[KEY].samples == 2 == memory.known[KEY].samples
+    assert observations(shared).load()[KEY].samples == 2 == memory.known[KEY].samples
     shared.close()
     cutting.close()
 

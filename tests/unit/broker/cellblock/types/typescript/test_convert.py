@@ -290,10 +290,13 @@ def test_every_valid_value_compiles_and_the_rest_is_refused_where_typescript_can
 
 
 # `nullable` is OpenAPI's own, and a validator cannot read a malformed schema.
-JUDGED = [case for case in CASES if case["file"] != "without_meaning" and "OpenAPI" not in case["about"]]
 
 
-@pytest.mark.parametrize("case", JUDGED, ids=lambda case: f"{case['file']}: {case['about']}")
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case["file"] != "without_meaning" and "OpenAPI" not in case["about"]],
+    ids=lambda case: f"{case['file']}: {case['about']}",
+)
 def test_a_validator_agrees_with_the_case(case: dict[str, Any]) -> None:
     validator = (Draft7Validator if case.get("draft") == "draft-07" else Draft202012Validator)(case["schema"])
     for value in case["valid"]:
