@@ -7,7 +7,6 @@ import random
 import tracemalloc
 import zlib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 
 import httpx2
@@ -40,7 +39,7 @@ from cellblock.tools.upstream.wire.messages import (
     parts,
     read,
 )
-from support.http_server import serving
+from support.http_server import Answering, serving
 
 
 @given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60)), cap=st.integers(8, 40))
@@ -265,14 +264,17 @@ def coded() -> dict[str, tuple[str, bytes]]:
     }
 
 
-class Sending(BaseHTTPRequestHandler):
+class Sending(Answering):
     """/N sends N bytes, /gzip 100 MB in 100 KB, other names what `coded` has, and /chunked chunks without end."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         if self.path == "/chunked":
-            self.start(("transfer-encoding", "chunked"))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
             chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
             try:
                 while True:
@@ -282,18 +284,7 @@ class Sending(BaseHTTPRequestHandler):
             return
         name = self.path[1:]
         coding, body = coded()[name] if name in coded() else ("", b"x" * int(name))
-        self.start(("content-length", str(len(body))), ("content-encoding", coding))
-        self.wfile.write(body)
-
-    def start(self, *headers: tuple[str, str]) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        for name, value in headers:
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to stderr."""
+        self.answer(200, body, content_type="application/json", content_encoding=coding)
 
 
 @pytest.fixture(scope="module")
