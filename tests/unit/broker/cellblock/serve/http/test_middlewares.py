@@ -66,8 +66,7 @@ async def test_a_token_names_its_caller() -> None:
         await OK(scope, receive, send)
 
     for behind in (False, True):
-        authenticator = Authenticator(Anns(), "Bearer x", behind_balancer=behind)
-        known = Refusals(Guarded(app, authenticator.authenticate))
+        known = Refusals(Guarded(app, Authenticator(Anns(), "Bearer x", behind_balancer=behind).authenticate))
         assert (await ask(known, caller=None, authorization="Bearer right")).status_code == 200
         wrong = await ask(known, caller=None, authorization="Bearer wrong")
         assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer x")

@@ -16,7 +16,7 @@ from typing import Any, cast
 from urllib.parse import unquote_plus
 
 from cellblock import Broker, Grantee, LogEntry, Observer, Question, RunResponse, Verdict, tool
-from integration.flows_blind.world import LABELS, MARKER, SECRET, SERVERS
+from integration.flows.world import LABELS, MARKER, SECRET, SERVERS
 from support.asking_client import Asked, asking, over_http, stdio
 from support.brokers import ready
 from support.entries import ledger, settings, write_config
@@ -79,10 +79,8 @@ class Step:
         resource: In place of a script: the model reads this resource, or `kept`, the output that was kept.
         limits: Of the run.
         under_way: The next step comes when the run has said something, and holds.
-        asks: The client can be asked.
         together: In place of a script: several at once.
         defines: What servers are from this life on, by their names.
-        works: Whether the script must end well; None: that is not looked at.
     """
 
     code: str = ""
@@ -96,10 +94,8 @@ class Step:
     resource: str = ""
     limits: Mapping[str, int] | None = None
     under_way: bool = False
-    asks: bool = True
     together: tuple[str, ...] = ()
     defines: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    works: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +114,6 @@ class Scenario:
         over: `embedding`, `http`, `stdio` (a client that cannot be asked) or `proxy`.
         trust_ifc: Servers whose `_meta.ifc` counts.
         policy: More of the policy; `section`: more of the configuration.
-        made: Servers and labels that are not of `SERVERS` and `LABELS`.
-        calls: How often tools are called in the end; `asks`: how often somebody is asked; None: not looked at.
     """
 
     servers: str
@@ -134,9 +128,6 @@ class Scenario:
     trust_ifc: tuple[str, ...] = ()
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])
     section: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    made: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    calls: Mapping[str, int] = field(default_factory=dict[str, int])
-    asks: int | None = None
 
 
 @dataclass(slots=True)
@@ -153,16 +144,13 @@ class Play:
     last: dict[str, Any] = field(default_factory=dict[str, Any])
     waiting: str = ""
     runs: list[asyncio.Task[RunResponse]] = field(default_factory=list[asyncio.Task[RunResponse]])
-    defined: dict[str, Any] = field(default_factory=dict[str, Any])
-    labels: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    defined: dict[str, Any] = field(default_factory=SERVERS.copy)
 
     async def play(self) -> "Play":
         """All steps, each life of the broker or of the connection after the other."""
         SHELF.clear()
         HELD.clear()
         lives: list[list[Step]] = [[]]
-        defined, labels = self.scenario.made or (SERVERS, LABELS)
-        self.defined, self.labels = dict(defined), labels
         for step in self.scenario.steps:
             if step.anew:
                 lives.append([])
@@ -217,12 +205,12 @@ class Play:
     def section(self) -> dict[str, Any]:
         """The section of the configuration, with or without the guard."""
         policy = dict(self.scenario.policy)
-        if self.guard:
+        if not self.guard:
+            policy.pop("flows", None)
+        else:
             labelled = self.scenario.labelled.split()
             policy.setdefault("flows", "guard")
-            policy["labels"] = {
-                key: said for key, said in self.labels.items() if key.split(".")[0] in labelled
-            }
+            policy["labels"] = {key: said for key, said in LABELS.items() if key.split(".")[0] in labelled}
             policy["trustIfc"] = list(self.scenario.trust_ifc)
         return {"auth": {"keyring": "off"}, "typecheck": "off", "policy": policy, **self.scenario.section}
 
@@ -237,7 +225,7 @@ class Play:
     async def _embedded(self, broker: Broker, step: Step) -> Any:
         if step.resumed:
             return (await self._resume(broker, self.waiting)).as_json()
-        grantee = Grantee(step.principal, None if step.durable or not step.asks else self._approve)
+        grantee = Grantee(step.principal, None if step.durable else self._approve)
         if step.together:
             runs = (broker.run(code, client=step.client, grantee=grantee) for code in step.together)
             responses = await within(asyncio.gather(*runs))
@@ -261,7 +249,6 @@ class Play:
             if step.left:
                 return response.as_json()
             response = await self._resume(broker, self.waiting)
-        assert step.works in (None, response.ok), response
         return response.as_json()
 
     async def _resume(self, broker: Broker, run_id: str) -> RunResponse:

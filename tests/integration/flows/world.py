@@ -159,7 +159,7 @@ SERVERS: dict[str, dict[str, Any]] = {
         }
         for name in ("acme", "globex")
     },
-    # Nobody has labelled these.
+    # Nobody has labelled these, but for some scenarios.
     "crm": {
         "name": "crm",
         "tools": [
@@ -224,6 +224,21 @@ SERVERS: dict[str, dict[str, Any]] = {
             }
         ],
     },
+    "disk": {"name": "disk", "tools": [row("delete_everything", "", READS)]},
+    "odd": {"name": "odd", "tools": [row("apply_change", "")]},
+    "diary": {"name": "diary", "tools": [row("get_page", "", answers={"*": "A page"})]},
+    "notes": {
+        "name": "notes",
+        "tools": [
+            row(
+                "get_note",
+                "",
+                READS,
+                answers={"*": SECRET},
+                meta={"ifc": {"integrity": "trusted", "confidentiality": []}},
+            )
+        ],
+    },
     # As GitHub's server answers with its flag on.
     "github": {
         "name": "github-mcp-server",
@@ -274,6 +289,8 @@ LABELS: dict[str, Row] = {
     "globex.*": label(["repo:globex"], "trusted", ["repo:globex"]),
     "vault.*": label("private", "trusted", "private"),
     "github.*": {"sink": "public", "destructive": False},
+    "notes.*": label("public", "trusted", "private"),
+    "diary.*": label("public", "trusted", "private"),
     "local.*": label("private", "trusted", "private"),
 }
 """By pattern. No two match one tool, so that it does not matter which of two would count."""

@@ -5,8 +5,8 @@ may see it, or that destroys something after a stranger's text; for servers with
 all calls public.
 """
 
-from integration.flows_blind.attacks import APPROVED, REUSE, read, script
-from integration.flows_blind.harness import Scenario, Step
+from integration.flows.attacks import APPROVED, REUSE, TO_ANN, read, script
+from integration.flows.harness import Scenario, Step
 
 TASKS: dict[str, Scenario] = {
     "each open issue of a public repository gets an answer": Scenario(
@@ -399,5 +399,22 @@ await files.write_file({ path: "/both.txt", content: budget + rows });
         labelled="files db",
         section=REUSE,
         effects={"files.write_file": ("revenue 120", 1), "files.read_file": ("budget", 2)},
+    ),
+    "a mail goes to a colleague whom a rule names": Scenario(
+        "mail",
+        (
+            Step(
+                script(
+                    """
+const code = await mail.read_mail({ id: "4" });
+await mail.send_mail({ to: "ann@example.org", subject: "Fwd", body: code });
+""",
+                    "mail",
+                )
+            ),
+        ),
+        labelled="mail",
+        effects={"mail.send_mail": ("signing on Friday", 1)},
+        policy=TO_ANN,
     ),
 }
