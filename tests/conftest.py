@@ -45,7 +45,7 @@ pytest_plugins = [
     "support.ring",
     "support.scripted_broker",
     "support.shared_rows",
-    "support.token_issuer",
+    "support.identity_provider",
     "security.native.fixtures",
 ]
 

@@ -40,9 +40,8 @@ from soak.run_books import RunBooks
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
 from soak.written import drained, response_to, store_of
 from support.entries import CELLBLOCK, ledger, plain_server
-from support.fleet.fleet import Fleet
+from support.fleet.fleet import Broker, Fleet, Part
 from support.fleet.network import Loopback
-from support.fleet.parts import Broker, Part
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL
 from support.modern_client import message
 from support.processes import left_after

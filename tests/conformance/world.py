@@ -27,7 +27,7 @@ CONTRACT_TOOLS: Final[dict[str, dict[str, Any]]] = {
     row["tool"]["name"]: row
     for row in json.loads((SERVERS / "contract_tools.json").read_text(encoding="utf-8"))
 }
-"""The rows of the contract server by tool name: `tool` (raw definition), `answer` (raw result), `odd`."""
+"""The rows of the contract server by tool name: `tool` (raw definition), `answer` (raw result)."""
 
 CONTRACT: Final = 'import * as contract from "@codemode/servers/contract";\n'
 """Line 1 of most scripts."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.fleet.fleet import Part
 from support.fleet.network import Loopback
-from support.fleet.parts import Part
 
 PORT = 7000
 ECHO = """

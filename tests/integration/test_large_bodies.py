@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,8 +15,10 @@ from cellblock.base import payload
 from cellblock.base.budget import Metered
 from cellblock.base.raw_json import RawJson, is_light
 from cellblock.tools.upstream.wire import messages
+from servers.large_server import answer
 from support.brokers import ready
 from support.entries import SERVERS, settings
+from support.http_server import mcp_over_http, serving
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -29,22 +30,21 @@ LIMITS = {"timeoutMs": 120_000, "maxMemoryBytes": 512 * 1024 * 1024, "maxCpuMs":
 
 
 def large_server(*options: str) -> dict[str, Any]:
-    return {"command": sys.executable, "args": ["-I", str(SERVERS / "large_server.py"), "stdio", *options]}
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "large_server.py"), *options]}
 
 
 @contextmanager
 def served(form: str) -> Generator[dict[str, Any]]:
-    """The entry of a server over stdio, or over HTTP with one form of answers; killed at the end."""
+    """The entry of a server over stdio, or over HTTP with one form of answers."""
     if form == "stdio":
         yield large_server()
         return
-    command = [sys.executable, "-I", str(SERVERS / "large_server.py"), form]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            place = f"http://127.0.0.1:{process.stdout.readline().strip()}"
-            yield {"url": f"{place}/sse", "type": "sse"} if form == "sse" else {"url": f"{place}/mcp"}
-        finally:
-            process.kill()
+    with serving(mcp_over_http(form, answer)) as address:
+        yield (
+            {"url": f"http://{address}/sse", "type": "sse"}
+            if form == "sse"
+            else {"url": f"http://{address}/mcp"}
+        )
 
 
 BOTH = """

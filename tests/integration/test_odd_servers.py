@@ -3,11 +3,10 @@
 import asyncio
 import json
 import shlex
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from cellblock import Broker, RunResponse
 from cellblock.base.state_dir import LOGS
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.typescript.modules import declare_server
+from servers.odd_http import odd_http
 from support.brokers import ready
 from support.entries import SERVERS, plain_server, settings
+from support.http_server import serving
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -44,16 +45,6 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
 }
 
 
-@contextmanager
-def served(way: str, **entry: Any) -> Generator[dict[str, Any]]:
-    """The entry of a server over HTTP; killed at the end."""
-    with subprocess.Popen([*COMMAND, way, "http"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield {"url": f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp", **entry}
-        finally:
-            process.kill()
-
-
 def started(way: str) -> dict[str, Any]:
     return {"command": COMMAND[0], "args": [*COMMAND[1:], way]}
 
@@ -67,7 +58,10 @@ async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
 async def odd(tmp_path_factory: pytest.TempPathFactory, records: list[str]) -> AsyncIterator[Broker]:
     """A broker with all that need no settings of their own: none is in the others' way."""
     with ExitStack() as stack:
-        servers = {way: stack.enter_context(served(way, **entry)) for way, entry in OVER_HTTP.items()}
+        servers = {
+            way: {"url": f"http://{stack.enter_context(serving(odd_http(way)))}/mcp", **entry}
+            for way, entry in OVER_HTTP.items()
+        }
         servers |= {"日本": started("letters"), **{way: started(way) for way in OVER_STDIO}}
         async with ready(settings(tmp_path_factory.mktemp("odd"), servers)) as broker:
             yield broker

@@ -27,14 +27,20 @@ async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("canary-by-file-2\n")
     entry = {
         "command": sys.executable,
-        "args": ["-I", str(SERVERS / "leaky_server.py"), "--where=${SOMETHING}", "$${left} ${file:file}"],
+        "args": [
+            "-I",
+            str(SERVERS / "odd_server.py"),
+            "leaks",
+            "--where=${SOMETHING}",
+            "$${left} ${file:file}",
+        ],
         "env": {"CANARY_PLACE": "${file:file}", "CANARY_OTHER": "a ${env:SOMETHING} b"},
     }
     config = tmp_path / "c.json"
     cellblock = for_tests({"state_dir": str(tmp_path / "s")})
     config.write_text(json.dumps({"servers": {"leaky": entry}, "cellblock": cellblock}))
     settings = load_settings(config)
-    assert settings.servers["leaky"].args[2:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
+    assert settings.servers["leaky"].args[3:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
     async with ready(settings) as broker:
         response = await within(broker.run(CODE))
         log = tmp_path / "s" / "logs" / "upstream-leaky.log"

@@ -21,8 +21,8 @@ from support.http_daemon import (
     opened,
     streaming,
 )
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import message
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 GIVE = """

@@ -73,20 +73,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def broker(folder: Path, http_port: int, records: list[str]) -> AsyncIterator[Broker]:
     """A broker whose servers were all given canaries."""
+    arguments = [
+        f"--api-key={CANARIES['option']}", "--token", CANARIES["following"], f"postgres://app:{CANARIES['dsn']}@db/x"
+    ]  # fmt: skip
     leaky = {
         "command": sys.executable,
-        "args": [
-            "-I", str(SERVERS / "leaky_server.py"), f"--api-key={CANARIES['option']}",
-            "--token", CANARIES["following"], f"postgres://app:{CANARIES['dsn']}@db/x",
-        ],
+        "args": ["-I", str(SERVERS / "odd_server.py"), "leaks", *arguments],
         "env": {"CANARY_API_KEY": CANARIES["env"], "CANARY_SERVICE": f"https://u:{CANARIES['dsn']}@service/"},
-    }  # fmt: skip
+    }
     place = f"{CANARIES['user']}:{CANARIES['password']}@127.0.0.1"
     headers = {"Authorization": f"Bearer {CANARIES['bearer']}", "X-Api-Key": CANARIES["header"]}
     query = f"?api_key={CANARIES['query']}"
     servers = {
         "leaky": leaky,
-        "refusing": {**leaky, "args": [*leaky["args"], "--refuse"]},
+        "refusing": {**leaky, "args": ["-I", str(SERVERS / "odd_server.py"), "refuses", *arguments]},
         "http": {"url": f"http://{place}:{http_port}/mcp{query}", "headers": headers},
         "sse": {"type": "sse", "url": f"http://{place}:{http_port}/sse{query}", "headers": headers},
         "nobody": {"url": f"http://{place}:1/mcp{query}", "headers": headers},

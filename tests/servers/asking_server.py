@@ -11,59 +11,55 @@ ledger has a line for each call, each refusal of a question, and each answer.
 import asyncio
 import json
 import os
-import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
 import mcp_types as types
-import uvicorn
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 
-Context = ServerRequestContext[dict[str, Any]]
+sys.path.insert(0, str(Path(__file__).parent))  # this file is run by itself, isolated
+
+from sdk import Context, listed, note, over_http, over_stdio, said
 
 NAMES = ("elicit", "elicit_url", "sample", "roots", "talk", "late", "input", "many", "wait")
 FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
+LEDGER = Path(sys.argv[sys.argv.index("--ledger") + 1]) if "--ledger" in sys.argv else None
+
+
 async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
-    return types.ListToolsResult(
-        tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in NAMES]
-    )
-
-
-def note(**event: Any) -> None:
-    """Writes a line of the ledger, where there is one."""
-    if "--ledger" in sys.argv:
-        with Path(sys.argv[sys.argv.index("--ledger") + 1]).open("a") as file:
-            file.write(json.dumps(event) + "\n")
+    return listed(*NAMES)
 
 
 async def ask(context: Context, name: str, size: int = 0) -> str:
     """Sends one request to the client; its answer or its refusal as text."""
     session = context.session
-    form = {**FORM, "description": "x" * size} if size else FORM
     try:
         if name == "elicit_url":
-            found = await session.elicit_url("Agree there.", "https://pay.example/", "e1", context.request_id)
-            return f"{found.action}"
+            asked = session.elicit_url("Agree there.", "https://pay.example/", "e1", context.request_id)
+            return str((await asked).action)
         if name == "sample":
             message = types.SamplingMessage(role="user", content=types.TextContent(text="Say hi."))
-            said = await session.create_message(
+            sampled = await session.create_message(
                 [message], max_tokens=10, related_request_id=context.request_id
             )
-            return said.content.text if isinstance(said.content, types.TextContent) else "?"
+            return sampled.content.text
         if name == "roots":
             return ",".join(str(root.uri) for root in (await session.list_roots()).roots)
-        answer = await session.elicit_form("Who are you?", form, context.request_id)
-        return f"{answer.action} {(answer.content or {}).get('name')}"
+        form = {**FORM, "description": "x" * size} if size else FORM
+        return shown(await session.elicit_form("Who are you?", form, context.request_id))
     except MCPError as error:
-        note(event="refused")
+        note(LEDGER, "refused")
         return f"refused {error.code}: {error.message}"
+
+
+def shown(answer: types.ElicitResult) -> str:
+    return f"{answer.action} {(answer.content or {}).get('name')}"
 
 
 async def there(arguments: dict[str, Any]) -> None:
@@ -78,7 +74,7 @@ async def call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
     arguments = params.arguments or {}
-    note(event="call", tool=params.name, arguments=arguments)
+    note(LEDGER, "call", tool=params.name, arguments=arguments)
     pause = float(arguments.get("ms", 0)) / 1000
     if params.name == "input":
         if params.input_responses is None:
@@ -88,12 +84,7 @@ async def call_tool(
             )
         assert params.request_state == "s1"
         await there(arguments)
-        given = params.input_responses["who"]
-        text = (
-            f"{given.action} {(given.content or {}).get('name')}"
-            if isinstance(given, types.ElicitResult)
-            else "?"
-        )
+        text = shown(params.input_responses["who"])
     elif params.name == "talk":
         await context.session.send_log_message(
             "error", {"said": "the disk is full"}, "disk\x1b[2J", context.request_id
@@ -123,54 +114,36 @@ async def call_tool(
         await asyncio.sleep(pause)
         await there(arguments)
         text = await ask(context, params.name)
-    note(event="answer", tool=params.name, arguments=arguments, text=text)
-    return types.CallToolResult(content=[types.TextContent(text=text)])
+    note(LEDGER, "answer", tool=params.name, arguments=arguments, text=text)
+    return said(text)
 
 
 async def no_discovery(context: Context, params: types.RequestParams) -> types.EmptyResult:
     raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
 
 
-class OlderInput:
+async def older_input(output: TextIO) -> AsyncIterator[str]:
     """Standard input without the newer revision's probe, which is refused as an older server would."""
-
-    def __init__(self) -> None:
-        self._lines = anyio.wrap_file(sys.stdin)
-        # The SDK takes the descriptor of standard output for itself.
-        self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-
-    def __aiter__(self) -> "OlderInput":
-        return self
-
-    async def __anext__(self) -> str:
-        while True:
-            line = await self._lines.readline()
-            if not line:
-                raise StopAsyncIteration
-            if '"server/discover"' not in line:
-                return line
-            error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
-            answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}
-            self._output.write(json.dumps(answer) + "\n")
-            self._output.flush()
+    async for line in anyio.wrap_file(sys.stdin):
+        if '"server/discover"' not in line:
+            yield line
+            continue
+        error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
+        answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}
+        print(json.dumps(answer), file=output, flush=True)
 
 
 async def main() -> None:
     """Serves until told to stop."""
     server = Server("asking", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
-    if "--older" in sys.argv and "http" in sys.argv:
-        server.add_request_handler("server/discover", types.RequestParams, no_discovery)
+    is_older = "--older" in sys.argv
     if "http" in sys.argv:
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        print(f"port {listener.getsockname()[1]}", flush=True)
-        app = server.streamable_http_app()
-        await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listener])
-        return
-    lines: Any = OlderInput() if "--older" in sys.argv else None
-    async with stdio_server(stdin=lines) as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        if is_older:
+            server.add_request_handler("server/discover", types.RequestParams, no_discovery)
+        await over_http(server.streamable_http_app())
+    else:
+        # The SDK takes the descriptor of standard output for itself.
+        await over_stdio(server, older_input(os.fdopen(os.dup(1), "w")) if is_older else None)
 
 
 if __name__ == "__main__":

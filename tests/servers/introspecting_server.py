@@ -6,18 +6,17 @@ Run as ``python introspecting_server.py LEDGER``.
 
 import argparse
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from mcp.server.auth.provider import AccessToken
 
 sys.path.insert(0, str(Path(__file__).parent))  # this file is run by itself, isolated
 
-from oauth_server import listener, protected_app
+from oauth_server import protected_app
+from sdk import listener, note, over_http
 
 
 class Introspection:
@@ -29,8 +28,7 @@ class Introspection:
 
     def note(self, event: str, **more: Any) -> None:
         """Adds a line to the ledger."""
-        with self.ledger.open("a", encoding="utf-8") as opened:
-            opened.write(json.dumps({"event": event, **more}) + "\n")
+        note(self.ledger, event, **more)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Whose the token is; None where it is of nobody, or for another server."""
@@ -45,14 +43,13 @@ class Introspection:
 
 async def main() -> None:
     """Serves until told to stop."""
-    where = listener()
-    port = where.getsockname()[1]
+    where, port = listener()
     print(port, flush=True)
     issuer = (await asyncio.to_thread(sys.stdin.readline)).strip()
     authority: Any = Introspection(issuer, f"http://127.0.0.1:{port}/mcp", Path(sys.argv[1]))
     app = protected_app(authority, argparse.Namespace(transport="http", modern_only=False))
-    await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[where])
+    await over_http(app, where)
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(main())

@@ -11,37 +11,266 @@ Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--moder
 
 import argparse
 import asyncio
-import socket
+import base64
+import html
+import secrets
+import ssl
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import jwt
 import mcp_types as types
-import uvicorn
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.middleware.client_auth import ClientAuthenticator
-from mcp.server.auth.routes import (
-    build_metadata,
-    create_auth_routes,
-    create_protected_resource_routes,
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    RefreshToken,
+    construct_redirect_uri,
 )
+from mcp.server.auth.routes import build_metadata, create_auth_routes, create_protected_resource_routes
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.sse import SseServerTransport
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 sys.path.insert(0, str(Path(__file__).parent))  # this file is run by itself, isolated
 
-from oauth_authority import REFRESH_SCOPE, SCOPE, WRITE_SCOPE, Authority
+from sdk import Context, listed, listener, note, over_http, over_sse, said
+
+SCOPE = "notes"
+WRITE_SCOPE = "notes:write"
+"""Of the tool `write`; nobody is asked for it at first."""
+
+REFRESH_SCOPE = "offline_access"
+
+
+class Authority:
+    """The SDK's `OAuthAuthorizationServerProvider`, in memory. Refresh tokens are good once: a second use of one ends
+    the whole login, as RFC 9700 advises."""
+
+    def __init__(self, parsed: argparse.Namespace, issuer: str, resource: str) -> None:
+        self.options = parsed
+        self.issuer, self.resource = issuer, resource
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.waiting: dict[str, tuple[OAuthClientInformationFull, AuthorizationParams]] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.access: dict[str, tuple[AccessToken, str]] = {}
+        self.refresh: dict[str, tuple[RefreshToken, str]] = {}
+        self.exact: dict[str, float] = {}
+        self.used: dict[str, str] = {}
+        self.ended: set[str] = set()
+        self.person = "ada"
+        self.whose: dict[str, str] = {}
+        self.client_key = ""
+        if parsed.client:
+            client_id, _, secret = parsed.client.partition(":")
+            self.clients[client_id] = OAuthClientInformationFull(
+                client_id=client_id,
+                client_secret=secret,
+                token_endpoint_auth_method="client_secret_basic",
+                grant_types=["client_credentials"],
+                scope=parsed.client_scope,
+            )
+
+        if parsed.client_key:
+            self.clients["signer"] = OAuthClientInformationFull(
+                client_id="signer",
+                token_endpoint_auth_method="private_key_jwt",
+                grant_types=["client_credentials"],
+                scope=parsed.client_scope,
+            )
+            self.client_key = parsed.client_key.read_text("ascii")
+
+    def asserted(self, assertion: str) -> str | None:
+        """Who has signed an assertion (RFC 7523, section 3); None when nobody that is known has."""
+        try:
+            claims = jwt.decode(
+                assertion,
+                self.client_key,
+                algorithms=["RS256", "ES256", "EdDSA"],
+                audience=self.issuer,
+                issuer="signer",
+                options={"require": ["exp", "iat", "iss", "sub", "aud", "jti"]},
+            )
+        except jwt.PyJWTError as error:
+            self.note("assertion refused", why=type(error).__name__)
+            return None
+        self.note("assertion", algorithm=jwt.get_unverified_header(assertion)["alg"])
+        return str(claims["sub"])
+
+    def note(self, event: str, **more: Any) -> None:
+        """Adds a line to the ledger."""
+        note(self.options.ledger, event, **more)
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        if client_id.startswith("https://") and self.options.metadata_ca is not None:
+            trust = ssl.create_default_context(cafile=self.options.metadata_ca)
+            async with httpx2.AsyncClient(verify=trust, trust_env=False) as http:
+                document = (await http.get(client_id)).json()
+            assert document["client_id"] == client_id
+            self.note("client metadata")
+            return OAuthClientInformationFull.model_validate(
+                {"scope": f"{SCOPE} {REFRESH_SCOPE}", **document}
+            )
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.note("register", redirects=[str(uri) for uri in client_info.redirect_uris or ()])
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        ticket = secrets.token_urlsafe(16)
+        self.waiting[ticket] = client, params
+        self.note("authorize", resource=params.resource, scopes=params.scopes, client=client.client_id)
+        return f"{self.issuer}consent?ticket={ticket}"
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        del self.codes[authorization_code.code]
+        login = secrets.token_hex(8)
+        self.whose[login] = authorization_code.subject or "ada"
+        self.note("code", resource=authorization_code.resource)
+        return self.grant(client.client_id, authorization_code.scopes, authorization_code.resource, login)
+
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> RefreshToken | None:
+        if refresh_token in self.used:
+            self.note("refresh reused")
+            self.ended.add(self.used[refresh_token])
+            return None
+        found = self.refresh.get(refresh_token)
+        return found[0] if found is not None and found[1] not in self.ended else None
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        _, login = self.refresh.pop(refresh_token.token)
+        self.used[refresh_token.token] = login
+        self.note("refresh", resource=refresh_token.resource)
+        # The token is used up by now: whoever hangs up has lost it.
+        await asyncio.sleep(self.options.slow_token / 1000)
+        return self.grant(client.client_id, scopes, refresh_token.resource, login)
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        found = self.access.get(token)
+        return None if found is None or found[1] in self.ended else found[0]
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """For the protected server: what was granted for it, and is not over."""
+        found = await self.load_access_token(token)
+        if found is None or found.resource != self.resource or time.time() >= self.exact[token]:
+            return None
+        return found
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        known = self.access.get(token.token) or self.refresh.get(token.token)
+        self.note("revoke")
+        if known is not None:
+            self.ended.add(known[1])
+
+    def grant(
+        self, client_id: str, scopes: list[str], resource: str | None, login: str, *, renewable: bool = True
+    ) -> OAuthToken:
+        """New tokens of a login."""
+        access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
+        shared: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
+        self.access[access] = AccessToken(token=access, subject=self.whose.get(login, "ada"), **shared), login
+        self.exact[access] = time.time() + self.options.life
+        if renewable:
+            self.refresh[refresh] = RefreshToken(token=refresh, **shared), login
+        self.note("grant", access=access, refresh=refresh if renewable else None)
+        return OAuthToken(
+            access_token=access,
+            expires_in=max(1, int(self.options.life)),
+            scope=" ".join(scopes),
+            refresh_token=refresh if renewable else None,
+        )
+
+    # ---- pages of its own ----------------------------------------------------------------------------
+
+    async def consent(self, request: Request) -> Response:
+        """What a person sees."""
+        ticket = html.escape(request.query_params["ticket"])
+        return HTMLResponse(
+            f'<h1>Log in</h1><a id="allow" href="/decide?ticket={ticket}&yes=1">allow</a>'
+            f'<a id="deny" href="/decide?ticket={ticket}">deny</a>'
+        )
+
+    async def decide(self, request: Request) -> Response:
+        """Back to the client, with a code or an error."""
+        client, params = self.waiting.pop(request.query_params["ticket"])
+        back = str(params.redirect_uri)
+        if "yes" not in request.query_params:
+            return RedirectResponse(
+                construct_redirect_uri(back, error="access_denied", state=params.state), 302
+            )
+        code = secrets.token_urlsafe(32)
+        self.codes[code] = AuthorizationCode(
+            code=code,
+            scopes=params.scopes or [SCOPE],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+            subject=self.person,
+        )
+        return RedirectResponse(construct_redirect_uri(back, code=code, state=params.state), 302)
+
+    async def sit_down(self, request: Request) -> Response:
+        """For tests: says who is before the browser from now on."""
+        self.person = (await request.body()).decode()
+        return Response(status_code=204)
+
+    async def end(self, request: Request) -> Response:
+        """For tests: ends every login, as an administrator would."""
+        self.ended |= {login for _, login in self.access.values()}
+        return Response(status_code=204)
+
+    async def client_credentials(self, request: Request) -> Response | None:
+        """The grant that the SDK's token endpoint does not have; None for other grants."""
+        form = await request.form()
+        if form.get("grant_type") != "client_credentials":
+            return None
+        if "client_assertion" in form:
+            client_id, secret = self.asserted(str(form["client_assertion"])), ""
+            known = client_id is not None
+        else:
+            scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+            client_id, _, secret = base64.b64decode(credentials).decode().partition(":")
+            wanted = self.clients[client_id].client_secret or "" if client_id in self.clients else ""
+            known = scheme == "Basic" and wanted != "" and secrets.compare_digest(wanted, secret)
+        if not known or client_id is None:
+            return JSONResponse({"error": "invalid_client", "error_description": f"not {secret}"}, 401)
+        self.note("client credentials", resource=form.get("resource"), scope=form.get("scope"))
+        scopes = str(form.get("scope") or SCOPE).split()
+        if not set(scopes) <= set((self.clients[client_id].scope or "").split()):
+            return JSONResponse({"error": "invalid_scope", "error_description": f"not {secret}"}, 400)
+        token = self.grant(
+            client_id, scopes, str(form.get("resource")), secrets.token_hex(8), renewable=False
+        )
+        return JSONResponse(token.model_dump(exclude_none=True))
 
 
 def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
@@ -90,9 +319,6 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
     )
 
 
-Context = ServerRequestContext[dict[str, Any]]
-
-
 def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
     """The MCP server: `whoami`, `slow`, `confess`, whose error quotes the token that it was shown, and `write`, which
     needs a scope of its own. Others than ada have a tool that is named after them, too."""
@@ -102,22 +328,17 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
         return user.access_token.subject if user is not None else "ada"
 
     async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
-        names = ["whoami", "slow", "confess", "write"]
-        if (person := person_of(context)) != "ada":
-            names.append(f"only_{person}")
-        return types.ListToolsResult(
-            tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names]
-        )
+        person = person_of(context)
+        return listed("whoami", "slow", "confess", "write", *([f"only_{person}"] if person != "ada" else []))
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        shown = str(context.request.headers.get("authorization")) if context.request is not None else ""
-        person = person_of(context)
-        authority.note("call", tool=params.name, person=person, said=(params.arguments or {}).get("said"))
+        person, given = person_of(context), params.arguments or {}
+        authority.note("call", tool=params.name, person=person, said=given.get("said"))
         if params.name == "confess":
-            return types.CallToolResult(content=[types.TextContent(text=f"leak: {shown}")], is_error=True)
+            return said(f"leak: {context.request.headers.get('authorization')}", is_error=True)
         if params.name == "slow":
-            await asyncio.sleep(float((params.arguments or {}).get("ms", 100)) / 1000)
-        return types.CallToolResult(content=[types.TextContent(text=person)])
+            await asyncio.sleep(float(given.get("ms", 100)) / 1000)
+        return said(person)
 
     server = Server("notes", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
     metadata = AnyHttpUrl(authority.resource.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))
@@ -135,20 +356,7 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
         inner = modern(guarded(app)) if parsed.modern_only else guarded(app)
         lifespan = app.router.lifespan_context
         return Starlette(routes=[*routes, Mount("/", app=inner)], lifespan=lambda _: lifespan(app))
-    transport = SseServerTransport("/messages/")
-
-    class Stream:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            async with transport.connect_sse(scope, receive, send) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
-
-    return Starlette(
-        routes=[
-            *routes,
-            Route("/mcp", endpoint=guarded(Stream())),
-            Mount("/messages/", app=guarded(transport.handle_post_message)),
-        ]
-    )
+    return Starlette(routes=[*routes, *over_sse(server, "/mcp", guarded)])
 
 
 def scoped(app: ASGIApp) -> ASGIApp:
@@ -159,8 +367,8 @@ def scoped(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         body = await Request(scope, receive).body()
-        wanted = b'"tools/call"' in body and b'"write"' in body
-        if wanted and WRITE_SCOPE not in scope["auth"].scopes:
+        is_writing = b'"tools/call"' in body and b'"write"' in body
+        if is_writing and WRITE_SCOPE not in scope["auth"].scopes:
             challenge = f'Bearer error="insufficient_scope", scope="{WRITE_SCOPE}"'
             await Response(status_code=403, headers={"WWW-Authenticate": challenge})(scope, receive, send)
             return
@@ -184,22 +392,14 @@ def modern(app: ASGIApp) -> ASGIApp:
                 error = {
                     "code": types.UNSUPPORTED_PROTOCOL_VERSION,
                     "message": "Unsupported protocol version",
+                    "data": {"supported": [*MODERN_PROTOCOL_VERSIONS], "requested": version},
                 }
-                data = {"supported": [*MODERN_PROTOCOL_VERSIONS], "requested": version}
-                body = {"jsonrpc": "2.0", "id": None, "error": {**error, "data": data}}
-                await JSONResponse(body, 400)(scope, receive, send)
+                refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+                await refusal(scope, receive, send)
                 return
         await app(scope, receive, send)
 
     return check
-
-
-def listener() -> socket.socket:
-    """A free loopback port that listens already."""
-    made = socket.socket()
-    made.bind(("127.0.0.1", 0))
-    made.listen()
-    return made
 
 
 async def main() -> None:
@@ -219,20 +419,14 @@ async def main() -> None:
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="where events are written")
     parser.add_argument("--slow-token", type=float, default=0, metavar="MS", help="pause of each renewal")
     parsed = parser.parse_args()
-    issuer_socket, mcp_socket = listener(), listener()
-    ports = issuer_socket.getsockname()[1], mcp_socket.getsockname()[1]
-    authority = Authority(parsed, f"http://127.0.0.1:{ports[0]}/", f"http://127.0.0.1:{ports[1]}/mcp")
-    print(*ports, flush=True)
+    (issuer_socket, issuer_port), (mcp_socket, mcp_port) = listener(), listener()
+    authority = Authority(parsed, f"http://127.0.0.1:{issuer_port}/", f"http://127.0.0.1:{mcp_port}/mcp")
+    print(issuer_port, mcp_port, flush=True)
     await asyncio.gather(
-        *(
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[where])
-            for app, where in (
-                (issuer_app(authority, parsed), issuer_socket),
-                (protected_app(authority, parsed), mcp_socket),
-            )
-        )
+        over_http(issuer_app(authority, parsed), issuer_socket),
+        over_http(protected_app(authority, parsed), mcp_socket),
     )
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(main())

@@ -34,6 +34,7 @@ import time
 # ruff: noqa: PTH110, PTH123
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 TOOLS = {
@@ -62,6 +63,26 @@ ANNOTATIONS = {"never": {"readOnlyHint": True, "idempotentHint": True}}
 
 START_LOOK_SECONDS = 0.02
 
+RAW: dict[str, Callable[[dict[str, Any]], str]] = {
+    "garbage": lambda given: '"result":{"content":[',
+    "wrong_shape": lambda given: '"result":["no object"]}',
+    "raw": lambda given: given["text"] + "}",
+    # Written by hand: a JSON encoder would give up before the client does.
+    "deep": lambda given: (
+        f'"result":{{"content":[],"isError":{json.dumps(bool(given.get("error")))},'
+        f'"structuredContent":{{"value":{"[" * given["depth"]}{"]" * given["depth"]}}}}}}}'
+    ),
+}
+"""What tools that answer in no way of the SDK's write after the id, by the arguments of their call."""
+
+TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "fail": lambda given: given["text"],
+    "environment": lambda given: json.dumps(dict(os.environ)),
+    "pid": lambda given: str(os.getpid()),
+    "flood": lambda given: "f" * given["bytes"],
+}
+"""The texts that tools answer, by the arguments of their call."""
+
 _output = threading.Lock()
 
 
@@ -72,8 +93,10 @@ def write_line(text: str) -> None:
         sys.stdout.flush()
 
 
-def read(file: str) -> Any:
-    """What a JSON file says."""
+def read(file: str | None) -> dict[str, Any]:
+    """What a JSON file says; nothing where there is none."""
+    if file is None:
+        return {}
     with open(file, encoding="utf-8") as text:
         return json.load(text)
 
@@ -91,9 +114,8 @@ class Server:
     def note(self, event: str, **details: Any) -> None:
         """Append one line to the ledger."""
         if self.options.ledger is not None:
-            line = json.dumps({"event": event, **details}) + "\n"
             with open(self.options.ledger, "a", encoding="utf-8") as file:
-                file.write(line)
+                file.write(json.dumps({"event": event, **details}) + "\n")
 
     def serve(self) -> None:
         """Answer until stdin ends."""
@@ -115,13 +137,12 @@ class Server:
     def answer(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
         """Answer one request."""
         if method == "initialize":
-            info = {"name": "plain"} if self.options.unversioned else {"name": "plain", "version": "1.0"}
             reply = {
                 "protocolVersion": self.options.protocol or params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": True}, **self.beside().get("capabilities", {})},
+                "serverInfo": {"name": "plain"} | ({} if self.options.unversioned else {"version": "1.0"}),
             }
-            said = {} if self.options.definitions is None else self.defined().get("introduction", {})
-            self.reply(request_id, {**reply, "serverInfo": info, **said})
+            self.reply(request_id, {**reply, **self.defined().get("introduction", {})})
         elif method == "tools/list" and self.options.definitions is not None:
             self.reply(request_id, self.defined_page(params.get("cursor")))
         elif method == "tools/list":
@@ -144,8 +165,7 @@ class Server:
 
     def beside(self) -> dict[str, Any]:
         """The file of what there is beside tools."""
-        file = self.options.beside
-        return {} if file is None else read(file)
+        return read(self.options.beside)
 
     def defined_page(self, cursor: str | None) -> dict[str, Any]:
         """A page of the definitions file; past the last one, an endless list begins again."""
@@ -161,11 +181,12 @@ class Server:
         """The definitions file."""
         return read(self.options.definitions)
 
-    def hold(self, request_id: Any, path: str) -> None:
-        """Answer when a file is there."""
-        while not os.path.exists(path):
+    def later(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
+        """Answer after a while, or when a file is there."""
+        time.sleep(arguments.get("ms", 0) / 1000)
+        while name == "hold" and not os.path.exists(arguments["path"]):
             time.sleep(START_LOOK_SECONDS)
-        self.text(request_id, "held")
+        self.text(request_id, "held" if name == "hold" else "waited")
 
     def call(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         """Answer one tool call, or do what the tool is there for."""
@@ -173,51 +194,28 @@ class Server:
         self.calls += 1
         if name == "die" or (self.options.die_after is not None and self.calls > self.options.die_after):
             os._exit(7)
-        elif name == "wait":
-            timer = threading.Timer(arguments["ms"] / 1000, self.text, (request_id, "waited"))
-            timer.daemon = True
-            timer.start()
-        elif name == "hold":
-            threading.Thread(target=self.hold, args=(request_id, arguments["path"]), daemon=True).start()
-        elif name == "deep":
-            # Written by hand: a JSON encoder would give up before the client does.
-            depth = arguments["depth"]
-            nested = '{"value":' + "[" * depth + "]" * depth + "}"
-            failed = json.dumps(bool(arguments.get("error")))
-            result = f'{{"content":[],"structuredContent":{nested},"isError":{failed}}}'
-            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}')
+        elif name in RAW:
+            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},{RAW[name](arguments)}')
+        elif name in TEXTS:
+            self.text(request_id, TEXTS[name](arguments), is_error=name == "fail")
+        elif name in ("wait", "hold"):
+            threading.Thread(target=self.later, args=(request_id, name, arguments), daemon=True).start()
         elif name == "give":
             self.reply(request_id, {"content": [], "structuredContent": arguments})
-        elif name == "garbage":
-            write_line('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":{"content":[')
-        elif name == "raw":
-            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},{arguments["text"]}}}')
-        elif name == "wrong_shape":
-            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":["no object"]}}')
-        elif name == "fail":
-            self.text(request_id, arguments["text"], is_error=True)
         elif name == "refuse":
             message = arguments.get("message", "not like this") + "!" * arguments.get("bytes", 0)
             self.error(request_id, arguments.get("code", -32602), message)
-        elif name == "environment":
-            self.text(request_id, json.dumps(dict(os.environ)))
-        elif name == "pid":
-            self.text(request_id, str(os.getpid()))
-        elif name == "announce":
-            write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
-            self.text(request_id, "announced")
-        elif name == "flood":
-            self.text(request_id, "f" * arguments["bytes"])
         elif name == "endless":
             while True:
                 sys.stdout.write("e" * 65536)
         elif name == "notify":
             write_line(json.dumps({"jsonrpc": "2.0", **arguments}))
             self.text(request_id, "notified")
-        elif name == "grow":
-            self.tools[arguments["name"]] = "Was added later"
+        elif name in ("announce", "grow"):
+            if name == "grow":
+                self.tools[arguments["name"]] = "Was added later"
             write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
-            self.text(request_id, "grown")
+            self.text(request_id, "changed")
         elif self.options.definitions and (answer := self.defined().get("answers", {}).get(name)):
             self.reply(request_id, answer)
         elif name == "echo" or self.options.definitions or (name in self.tools and name not in TOOLS):

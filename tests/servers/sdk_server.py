@@ -8,49 +8,39 @@ loopback port and writes ``port N`` as its first line on stdout.
 import argparse
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
-import uvicorn
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.sse import SseServerTransport
-from mcp.server.stdio import stdio_server
+from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-Context = ServerRequestContext[dict[str, Any]]
+sys.path.insert(0, str(Path(__file__).parent))  # this file is run by itself, isolated
+
+from sdk import ANY_OBJECT, Context, over_http, over_sse, over_stdio, said
 
 
-def make_server(
-    count: int, page: int, description: Path | None = None, flood: bool = False, app: Path | None = None
-) -> Server[dict[str, Any]]:
-    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers`, maybe `flood`, and
+def make_server(parsed: argparse.Namespace) -> Server[dict[str, Any]]:
+    """A server with numbered tools, listed some at a time, with `grow`, `sleep`, `headers` and maybe `flood`, and with
     the tool and the pages of `app`."""
     bus = InMemorySubscriptionBus()
-    names = [*(f"numbered_{number:03}" for number in range(count)), "grow", "headers", "sleep"]
-    if flood:
-        names.append("flood")
-    given: dict[str, Any] = {"pages": {}} if app is None else json.loads(app.read_text(encoding="utf-8"))
-    if app is not None:
-        names.append(given["tool"]["name"])
+    given: dict[str, Any] = json.loads(parsed.app.read_text(encoding="utf-8")) if parsed.app else {}
+    own = {given["tool"]["name"]: types.Tool.model_validate(given["tool"], by_name=False)} if given else {}
+    names = [f"numbered_{number:03}" for number in range(parsed.tools)]
+    names += ["grow", "headers", "sleep", *(["flood"] if parsed.flood else []), *own]
 
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         start = int(params.cursor) if params is not None and params.cursor else 0
-        end = start + page
-        text = description.read_text(encoding="utf-8") if description is not None else None  # noqa: ASYNC240
+        end = start + parsed.page
+        text = parsed.description.read_text(encoding="utf-8") if parsed.description else None
         tools = [
-            types.Tool.model_validate(given["tool"], by_name=False)
-            if "tool" in given and name == given["tool"]["name"]
-            else types.Tool(name=name, description=text, input_schema={"type": "object"})
+            own.get(name) or types.Tool(name=name, description=text, input_schema=ANY_OBJECT)
             for name in names[start:end]
         ]
         return types.ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
@@ -69,7 +59,7 @@ def make_server(
             await asyncio.sleep(float(arguments["ms"]) / 1000)
         elif params.name == "headers" and context.request is not None:
             text = str(context.request.headers.get(str(arguments["name"])))
-        return types.CallToolResult(content=[types.TextContent(text=text)])
+        return said(text)
 
     async def list_resources(
         context: Context, params: types.PaginatedRequestParams | None
@@ -86,25 +76,12 @@ def make_server(
     return Server(
         "sdk-server",
         version="1.0",
-        on_list_resources=None if app is None else list_resources,
-        on_read_resource=None if app is None else read_resource,
+        on_list_resources=list_resources if given else None,
+        on_read_resource=read_resource if given else None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_subscriptions_listen=ListenHandler(bus),
     )
-
-
-def sse_app(server: Server[dict[str, Any]]) -> Starlette:
-    """The older HTTP transport: `/sse` for the stream, `/messages/` for what the client sends."""
-    transport = SseServerTransport("/messages/")
-
-    class Stream:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            async with transport.connect_sse(scope, receive, send) as (read, write):
-                await server.run(read, write, options(server))
-
-    routes = [Route("/sse", endpoint=Stream()), Mount("/messages/", app=transport.handle_post_message)]
-    return Starlette(routes=routes)
 
 
 def guarded(app: ASGIApp, header: str, value: str, revoked: Path | None) -> ASGIApp:
@@ -113,34 +90,11 @@ def guarded(app: ASGIApp, header: str, value: str, revoked: Path | None) -> ASGI
     async def check(scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode(): text.decode() for name, text in scope.get("headers", [])}
         gone = revoked is not None and revoked.exists()  # noqa: ASYNC240 - one stat in a test server
-        valid = headers.get(header.lower()) == value and not gone
-        if scope["type"] == "http" and not valid:
-            refusal: Response = PlainTextResponse("who are you?", status_code=401)
-            await refusal(scope, receive, send)
-            return
-        await app(scope, receive, send)
+        is_valid = headers.get(header.lower()) == value and not gone
+        refusal = PlainTextResponse("who are you?", status_code=401)
+        await (app if is_valid or scope["type"] != "http" else refusal)(scope, receive, send)
 
     return check
-
-
-def options(server: Server[dict[str, Any]]) -> Any:
-    """Initialization options that announce `tools.listChanged`."""
-    return server.create_initialization_options(NotificationOptions(tools_changed=True))
-
-
-async def over_stdio(server: Server[dict[str, Any]]) -> None:
-    """Serves stdin and stdout."""
-    async with stdio_server() as (read, write):
-        await server.run(read, write, options(server))
-
-
-async def over_http(app: ASGIApp) -> None:
-    """Serves a free loopback port and tells it on stdout."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()  # before the port is told, so that a client is never refused
-    print(f"port {listener.getsockname()[1]}", flush=True)
-    await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listener])
 
 
 def main() -> None:
@@ -156,19 +110,17 @@ def main() -> None:
     parser.add_argument("--app", type=Path, metavar="FILE", help='{"tool": {…}, "pages": {URI: contents}}')
     parser.add_argument("--json", action="store_true", help="answer over HTTP with JSON, not with events")
     parsed = parser.parse_args()
-    server = make_server(parsed.tools, parsed.page, parsed.description, parsed.flood, parsed.app)
+    server = make_server(parsed)
     if parsed.transport == "stdio":
         asyncio.run(over_stdio(server))
         return
-    app: ASGIApp = (
-        server.streamable_http_app(json_response=parsed.json)
-        if parsed.transport == "http"
-        else sse_app(server)
-    )
+    app: ASGIApp = Starlette(routes=over_sse(server, "/sse"))
+    if parsed.transport == "http":
+        app = server.streamable_http_app(json_response=parsed.json)
     if parsed.require_header:
         app = guarded(app, *parsed.require_header.split("=", 1), parsed.revoked)
     asyncio.run(over_http(app))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -29,9 +29,9 @@ The daemon from outside
     certificates        certificates for TLS
     secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
     ring                a keyring in memory, which may hang or refuse; fixture `ring`
-    token_issuer        an authorization server's keys, and tokens signed with them
     oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
-    identity_provider   an identity provider, as far as a client of OpenID Connect sees it
+    identity_provider   an authorization server's keys, with tokens signed with them, and an identity provider, as far
+                        as a client of OpenID Connect sees it
     login_site          a broker with the pages of logins, and browsers that use them
     http_server         a small HTTP server in a thread of its own
 
@@ -43,7 +43,6 @@ Parts of the broker and of the host
     log_records         everything that this process logs
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     opened_journals     looks into journals as no product code does
-    memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     scripted_broker     a broker that a test scripts, for a worker host of the test's own process
     still_broker        a broker whose facts do not change, for metrics and the dashboard
@@ -53,8 +52,8 @@ Parts of the broker and of the host
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
     reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
-    run_model           the model of `test_run_random`: what a run must be after each message, fault and second
-    run_histories       the world of random histories: executor, keeper, servers that ask, and what may befall them
+    run_histories       the world of random histories: executor, keeper, servers that ask, what may befall them, and the
+                        model of `test_run_random`: what a run must be after each message, fault and second
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
     foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
 
@@ -66,8 +65,7 @@ Data
     typescript_corpus   TypeScript that is run twice: as Deno compiles it, and with blanks for its types
     tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
     nesting             values that nest as deeply as is asked
-    replay_scripts      scripts for the journal, made of a number, and the tools that they call
-    replaying           records scripts, replays them elsewhere, cuts recordings and goes on from there
+    replaying           makes scripts of a number, records them, replays them elsewhere, cuts recordings and goes on
     shown_runs          what a daemon says of its runs
 
 Documents and the specification

@@ -1,6 +1,5 @@
 """A real MCP client with a user: who answers questions, and what it was shown of progress and logs."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import TOOL, Daemon
-from support.waits import within
+from support.waits import until, within
 
 Answer = Callable[[str], Awaitable[Any]]
 
@@ -23,36 +22,28 @@ Answer = Callable[[str], Awaitable[Any]]
 class Asked:
     """A client and its user. `answer` gets the question and gives an action, or an `ErrorData`."""
 
-    client: Client
+    client: Any = None
     answer: Answer | None = None
     questions: list[str] = field(default_factory=list[str])
     progress: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     logs: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def elicit(self, context: Any, params: types.ElicitRequestParams) -> Any:
         """The client's elicitation callback."""
         self.questions.append(params.message)
-        self.changed.set()
-        assert self.answer is not None
         said = await self.answer(params.message)
-        return (
-            types.ElicitResult(action=said, content={} if said == "accept" else None)
-            if isinstance(said, str)
-            else said
-        )
+        content = {} if said == "accept" else None
+        return types.ElicitResult(action=said, content=content) if isinstance(said, str) else said
 
     async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """The client's progress callback."""
         assert total is None
         self.progress.append((progress, message or ""))
-        self.changed.set()
 
     async def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
         """The client's logging callback."""
         assert params.logger == "script"
         self.logs.append((params.level, params.data))
-        self.changed.set()
 
     async def run(self, code: str, *, told: bool = False, **arguments: Any) -> dict[str, Any]:
         """One run to its response."""
@@ -61,15 +52,11 @@ class Asked:
         )
         result = await within(work, 60)
         assert not result.is_error, result.content
-        assert result.structured_content is not None
         return result.structured_content
 
     async def until(self, holds: Callable[[], object]) -> None:
         """Waits until something holds of what was said."""
-        async with asyncio.timeout(30):
-            while not holds():
-                self.changed.clear()
-                await self.changed.wait()
+        await until(holds, "it was said")
 
 
 def always(action: str) -> Answer:
@@ -91,28 +78,18 @@ async def asking(
     name: str = "test",
 ) -> AsyncGenerator[Asked]:
     """A connected client."""
-    # The callbacks are there before the client is.
-    holder: list[Asked] = []
-
-    async def elicit(context: Any, params: types.ElicitRequestParams) -> Any:
-        return await holder[0].elicit(context, params)
-
-    async def log(params: types.LoggingMessageNotificationParams) -> None:
-        await holder[0].on_log(params)
-
-    client = Client(
+    asked = Asked()
+    async with Client(
         transport,
         mode=mode,
-        elicitation_callback=elicit if elicits else None,
-        logging_callback=log,
+        elicitation_callback=asked.elicit if elicits else None,
+        logging_callback=asked.on_log,
         log_level=level,
         client_info=types.Implementation(name=name, version="1"),
-    )
-    async with client:
-        holder.append(Asked(client))
+    ) as asked.client:
         if level is not None and mode == "legacy":
-            await within(client.set_logging_level(level))  # pyright: ignore[reportDeprecated]
-        yield holder[0]
+            await within(asked.client.set_logging_level(level))
+        yield asked
 
 
 def stdio(config: Path, state: Path, env: dict[str, str] | None = None) -> StdioServerParameters:

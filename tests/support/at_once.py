@@ -3,18 +3,15 @@
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+from typing import Any
 
 
-def at_once(work: Callable[[Given], Made], inputs: Iterable[Given]) -> list[Made]:
+def at_once(work: Callable[[Any], Any], inputs: Iterable[Any]) -> list[Any]:
     """Does the work for each input in a thread of its own; raises what any of them raised."""
     given = list(inputs)
     begin = threading.Barrier(len(given))
 
-    def one(each: Given) -> Made:
+    def one(each: Any) -> Any:
         begin.wait()
         return work(each)
 

@@ -32,7 +32,6 @@ async def cellblock(
     options.setdefault("stdin", DEVNULL if given is None else PIPE)
     async with piped(*words, program=program, **options) as running:
         out, err = await within(running.process.communicate(given), BOUND_SECONDS)
-        assert running.process.returncode is not None
         return Said(running.process.returncode, out.decode(), err.decode())
 
 

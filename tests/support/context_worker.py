@@ -114,7 +114,6 @@ class ContextWorker:
                 case "done" | "failed":
                     outcome = Outcome(header["t"], json.loads(body) if body else None, logs)
                 case "ready":
-                    assert outcome is not None
                     return outcome
                 case _:
                     pass

@@ -56,7 +56,6 @@ def http_server(*options: str) -> Generator[str]:
     environment = {"PATH": os.environ["PATH"]}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
-            assert process.stdout is not None
             port = process.stdout.readline().split()[1]
             yield f"http://127.0.0.1:{port}/mcp"
         finally:

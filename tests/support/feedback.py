@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mcp import Client, StdioServerParameters
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult
 
 from support import commands
 from support.http_daemon import TOOL
@@ -156,7 +156,6 @@ def _response(response: Mapping[str, Any]) -> str:
 def _opening(result: CallToolResult) -> str:
     """`isError`, and how the text begins that models are shown."""
     (text, *_) = result.content
-    assert isinstance(text, TextContent)
     return f"`isError: {json.dumps(bool(result.is_error))}`; the text begins {code_cell(text.text[:120])}"
 
 

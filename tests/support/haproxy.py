@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ UNPACKED: Final = ROOT / ".servers" / "haproxy" / "usr"
 PROGRAM: Final = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:{UNPACKED / 'sbin'}")
 
 ENVIRONMENT: Final = {"LD_LIBRARY_PATH": os.pathsep.join(map(str, UNPACKED.glob("lib/*-linux-gnu*")))}
+
+BOUND_SECONDS: Final = 5.0
+"""For the answer to a command."""
 
 needs_haproxy = pytest.mark.skipif(PROGRAM is None, reason="no HAProxy on this machine, and none unpacked")
 
@@ -48,3 +52,21 @@ def configured(listen: str, brokers: Mapping[str, str], *, tls: str = "", admin:
         assert text.count(shipped) == 1, shipped
         text = text.replace(shipped, own)
     return text + "".join(f"  server {name} {address}\n" for name, address in brokers.items())
+
+
+def told(admin: Path, words: str) -> str:
+    """What it says to a command at its socket."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(BOUND_SECONDS)
+        asking.connect(str(admin))
+        asking.sendall(f"{words}\n".encode())
+        return b"".join(iter(lambda: asking.recv(65536), b"")).decode()
+
+
+def states(admin: Path) -> list[str]:
+    """The state of each broker, such as `UP`, or `UP 1/3` for one that it tries; none where it does not answer."""
+    try:
+        rows = told(admin, "show stat").splitlines()
+    except OSError:
+        return []
+    return [row.split(",")[17] for row in rows if row.startswith("brokers,b")]

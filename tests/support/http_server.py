@@ -4,8 +4,9 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 
 ENDS_WITHIN_SECONDS = 20.0
 POLL_SECONDS = 0.01
@@ -30,6 +31,57 @@ class Answering(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Not to stderr."""
+
+
+class OverHttp(Answering):
+    """MCP over HTTP, to the standard: streamable, with answers in the form `json` or `events`, or the older `sse`."""
+
+    protocol_version = "HTTP/1.1"
+    form = "json"
+    stream: SimpleQueue[bytes] = SimpleQueue()
+    """What is on its way to who listens, with `sse`."""
+
+    def __init_subclass__(cls) -> None:
+        cls.stream = SimpleQueue()
+
+    def do_GET(self) -> None:
+        if self.form != "sse":
+            self.answer(405)
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(b"event: endpoint\ndata: /messages?session=1\n\n")
+        while True:
+            self.wfile.write(b"event: message\ndata: " + self.stream.get() + b"\n\n")
+
+    def give(self, message: bytes, **headers: str) -> None:
+        """Answers a request with a message, in the form that the server has."""
+        if self.form == "sse":
+            self.stream.put(message)
+            self.answer(202)
+        elif self.form == "events":
+            event = b"event: message\r\ndata: " + message + b"\r\n\r\n"
+            self.answer(200, event, content_type="text/event-stream", **headers)
+        else:
+            self.answer(200, message, content_type="application/json", **headers)
+
+
+def mcp_over_http(in_form: str, answered: Callable[[bytes], bytes | None]) -> type[OverHttp]:
+    """What answers each request with a message in a form, and notifications with none."""
+
+    class Made(OverHttp):
+        form = in_form
+
+        def do_POST(self) -> None:
+            message = answered(self.body())
+            if message is None:
+                self.answer(202)
+            else:
+                self.give(message)
+
+    return Made
 
 
 def free_port(host: str = "127.0.0.1") -> int:

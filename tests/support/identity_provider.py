@@ -1,21 +1,84 @@
-"""An identity provider: OpenID Connect on a real HTTP server, for one client. Whoever comes is `sub`, at once."""
+"""Keys of an authorization server with tokens signed by them, and a whole identity provider: OpenID Connect on a real
+HTTP server, for one client. Whoever comes is `sub`, at once.
+"""
 
 import base64
 import contextlib
 import hashlib
 import json
 import secrets
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from cellblock.base.settings.sections import OAuthSettings
 from support.http_server import Answering, serving
+
+ISSUER = "https://login.example"
+AUDIENCE = "https://cellblock.example/mcp"
+
+
+def key_set(key: Any) -> bytes:
+    """The public half of a key, as it is fetched."""
+    jwk: dict[str, Any] = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    return json.dumps({"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]}).encode()
+
+
+def signed(claims: dict[str, Any], key: Any, algorithm: str, headers: dict[str, Any]) -> str:
+    """A token with those of the claims that are not None."""
+    told = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode(told, key, algorithm, headers=headers)
+
+
+class Issuer:
+    """A key pair, and its public half on the web."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.fetches = 0
+        self.answers = threading.Event()
+        """While it is cleared, the keys are asked for and do not come."""
+        self.answers.set()
+        issuer = self
+
+        class Keys(Answering):
+            def do_GET(self) -> None:
+                issuer.fetches += 1
+                issuer.answers.wait(30)
+                # Who does not wait for them any more has hung up.
+                with contextlib.suppress(ConnectionError):
+                    self.answer(200, key_set(issuer.key))
+
+        self._stack = contextlib.ExitStack()
+        self.jwks_url = f"http://{self._stack.enter_context(serving(Keys))}/jwks"
+
+    def settings(self, **more: Any) -> OAuthSettings:
+        return OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_url=self.jwks_url, **more)
+
+    def close(self) -> None:
+        self.answers.set()
+        self._stack.close()
+
+    def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
+        told = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(time.time()) + 600}
+        return signed({**told, **claims}, key or self.key, algorithm, {"kid": kid})
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    """One for a file of tests."""
+    made = Issuer()
+    yield made
+    made.close()
+
 
 CLIENT_ID = "the-broker"
 CLIENT_SECRET = "s3cr3t-of-the-broker"
@@ -61,13 +124,12 @@ class Provider:
         }
 
     def described(self) -> dict[str, Any]:
-        method = "client_secret_post" if self.by_post else "client_secret_basic"
         return {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
             "token_endpoint": f"{self.issuer}/token",
             "jwks_uri": f"{self.issuer}/jwks",
-            "token_endpoint_auth_methods_supported": [method],
+            "token_endpoint_auth_methods_supported": [f"client_secret_{'post' if self.by_post else 'basic'}"],
             **self.metadata,
         }
 
@@ -88,7 +150,8 @@ class Provider:
             pair = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
             shown = unquote(pair[0]), unquote(pair[2])
         if shown == (CLIENT_ID, CLIENT_SECRET) and form["grant_type"] == "refresh_token":
-            return 200, {"access_token": "not for us", "token_type": "Bearer", **self.renewal()}
+            renewed = {"id_token": self.id_token("")} if self.renews else {}
+            return 200, {"access_token": "not for us", "token_type": "Bearer", **renewed}
         asked = self.codes.pop(form["code"], None)
         if shown != (CLIENT_ID, CLIENT_SECRET) or asked is None:
             return 400, {"error": "invalid_grant" if asked is None else "invalid_client"}
@@ -101,9 +164,6 @@ class Provider:
             "id_token": self.id_token(asked["nonce"]),
         }
 
-    def renewal(self) -> dict[str, Any]:
-        return {"id_token": self.id_token("")} if self.renews else {}
-
     def id_token(self, nonce: str) -> str:
         told = {
             "iss": self.issuer,
@@ -112,11 +172,10 @@ class Provider:
             "nonce": nonce,
             "exp": int(time.time()) + 600,
         }
-        claims = {name: value for name, value in {**told, **self.claims}.items() if value is not None}
         headers = {"kid": "k1", **self.headers}
         algorithm = headers.get("alg", "ES256")
         key: Any = None if algorithm == "none" else self.signs_with or self.key
-        return jwt.encode(claims, key, algorithm, headers=headers)
+        return signed({**told, **self.claims}, key, algorithm, headers)
 
 
 @contextlib.contextmanager
@@ -134,8 +193,7 @@ def provider() -> Generator[Provider]:
             elif target.path == "/.well-known/openid-configuration":
                 self.say(200, known.described())
             elif target.path == "/jwks":
-                jwk: dict[str, Any] = ECAlgorithm.to_jwk(known.key.public_key(), as_dict=True)
-                self.say(200, {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]})
+                self.answer(200, key_set(known.key), Content_Type="application/json")
             else:
                 self.say(404, {})
 

@@ -14,6 +14,7 @@ from cellblock.base.budget import Account
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
+from cellblock.pool.router import LinkEvents
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
@@ -33,7 +34,7 @@ from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
-from support.memory_link import MemoryLink
+from cellblock_worker.wire.frames import FrameError
 from support.waits import within
 
 BOUND: Final = 10.0
@@ -42,6 +43,64 @@ BOUND: Final = 10.0
 Tool = Callable[[dict[str, Any]], Awaitable[Any]]
 AskingTool = Callable[[dict[str, Any], CallOrigin], Awaitable[Any]]
 """Has the way back, too, as a session has that calls a server."""
+
+
+class MemoryLink:
+    """Implements `router.HostLink` for hosts that live in this process: the same messages, and no sockets.
+
+    Messages still pass through the header codec both ways, so what cannot cross a wire cannot cross here.
+
+    Args:
+        events: Told what hosts say.
+        max_message_bytes: Cap of one body from a host.
+    """
+
+    def __init__(self, events: LinkEvents, *, max_message_bytes: int) -> None:
+        self._events = events
+        self._max_message_bytes = max_message_bytes
+        self._hosts: dict[bytes, ScriptedHost] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def attach(self, identity: bytes, host: "ScriptedHost") -> None:
+        """Connects a host."""
+        self._hosts[identity] = host
+
+    def detach(self, identity: bytes) -> None:
+        """Cuts a host off: sends to it fail from now on, and what it says is dropped."""
+        self._hosts.pop(identity, None)
+
+    def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
+        """Delivers in a later turn of the loop. Raises ConnectionError for an unknown host."""
+        target = self._hosts.get(host)
+        if target is None or self._closed:
+            raise ConnectionError("no such host")
+        copy = protocol.parse_to_host(message.packed())
+        self._loop.call_soon(target.broker_says, token, copy, body)
+
+    def reaches(self, host: bytes) -> bool:
+        """Says whether a host is attached."""
+        return host in self._hosts
+
+    def deliver(self, host: bytes, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
+        """Delivers what a host says, as encoded header and body, in a later turn of the loop."""
+        self._loop.call_soon(self._deliver_now, host, token, raw_header, body)
+
+    def close(self) -> None:
+        """Drops every host."""
+        self._closed = True
+        self._hosts.clear()
+
+    def _deliver_now(self, host: bytes, token: bytes, raw_header: bytes, body: bytes) -> None:
+        if self._closed or host not in self._hosts:
+            return
+        try:
+            message = protocol.parse_from_host(raw_header)
+            protocol.check_body(message, len(body), self._max_message_bytes)
+        except FrameError as error:
+            self._events.host_broke_protocol(host, str(error))
+            return
+        self._events.host_says(host, token, message, body)
 
 
 class HostedRun:
@@ -108,7 +167,7 @@ async def hold(run: HostedRun) -> None:
 
 
 class ScriptedHost:
-    """Implements `transport.memory.MemoryHost`.
+    """The other end of a `MemoryLink`.
 
     Args:
         link: The wire.
@@ -151,7 +210,7 @@ class ScriptedHost:
         self._link.deliver(self.identity, token, message.packed(), body)
 
     def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
-        """What the broker sends (MemoryHost)."""
+        """What the broker sends, from the event loop."""
         run = self._by_token.get(token)
         match message:
             case protocol.Run():
@@ -229,9 +288,8 @@ class FakeUpstreams:
             asks = self._asking.get(tool.tool_name)
             work = self.tools[tool.tool_name](arguments) if asks is None else asks(arguments, origin)
             result = await work
-            return (
-                result if isinstance(result, ToolResult | ResourceResult) else RawJson(payload.encode(result))
-            )
+            is_raw = isinstance(result, ToolResult | ResourceResult)
+            return result if is_raw else RawJson(payload.encode(result))
 
         return call
 

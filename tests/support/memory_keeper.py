@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Any, Final
 
 from cellblock.base.database import StoreError
-from cellblock.base.questions import Answer, QuestionId
+from cellblock.base.questions import QuestionId
 from cellblock.base.settings.state import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
@@ -25,8 +25,6 @@ from cellblock.run.hook import KeptRun, Parked
 from cellblock.run.policy.asking import Verdict
 from cellblock.tools.catalog.model import Catalog
 from support.opened_journals import opened_journals
-
-T = TypeVar("T")
 
 AT_ONCE: Final = JournalSettings(mode="parked")
 """Has runs parked as soon as all that they wait for is people."""
@@ -117,7 +115,6 @@ class MemoryJournals(Journals):
         client: str = "",
         refused: Callable[[str], object] = lambda why: None,
     ) -> Future[bool]:
-        del size, client, refused
         if head.state == "parked" and not self.is_dead:
             park = Park(head, pieces())
 
@@ -140,15 +137,13 @@ class MemoryJournals(Journals):
         return done
 
     async def is_written(self, writing: Future[bool], bound: float = 0.0) -> bool:
-        del bound
         if not writing.done():
             over = asyncio.get_running_loop().create_future()
             writing.add_done_callback(lambda _: over.done() or over.set_result(None))
             await over
         return writing.result()
 
-    async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
-        del default
+    async def asked(self, ask: Callable[[JournalStore], Any], default: Any) -> Any:
         if self.is_dead:
             raise StoreError("the broker is dead")
         return ask(self.store)
@@ -207,17 +202,14 @@ class MemoryKeeper(Keeper):
         if park.is_taken:
             kept = self.taken(self.store, run, lambda store: store.adopt(run, ELSEWHERE, own))
         else:
-            answers = {QuestionId(call): cast("Answer", verdict.value) for call, verdict in verdicts.items()}
+            answers = {QuestionId(call): verdict.value for call, verdict in verdicts.items()}
             assert self.store.answer(run, answers) is not None
             kept = self.taken(self.store, run, lambda store: store.take(run, own))
-        assert kept is not None
         return kept
 
     def cpu_ms(self, park: Park) -> int:
         """What CPU time a run had used when it was parked."""
-        head = self.store.head(park.head.id)
-        assert head is not None
-        return head.cpu_ms
+        return self.store.head(park.head.id).cpu_ms
 
     def adopted(self, dead: "MemoryKeeper") -> list[KeptRun]:
         """Takes the runs of a broker that has died, and lets its parked ones wait for people alone."""

@@ -84,7 +84,6 @@ class World:
 
         def say(text: str) -> None:
             url = re.search(r"https?://\S+", text)
-            assert url is not None
             visit = asyncio.to_thread(browser.visit, self.folder / "browser.jsonl", "allow", url[0])
             visits.append(asyncio.create_task(visit))
 
@@ -101,7 +100,6 @@ class World:
         await self.log_in()
         mine = self.place().store()
         record = await mine.load()
-        assert record is not None
         where = store or LocalStore(self.state)
         await LoginStore(where, "notes", self.url, self.settings.cellblock.auth, person=principal).save(
             record

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import select
 import shutil
 import signal
 import socket
@@ -56,18 +57,9 @@ class Postgres:
             self._wheel.ensure_pgdata_inited()
         else:
             binaries = installed_binaries()
-            assert binaries is not None
             self._own(self._folder)
             self._own(self._wheel.pgdata)
-            making = [
-                str(binaries / "initdb"),
-                "-D",
-                str(self._wheel.pgdata),
-                "-U",
-                "postgres",
-                "-A",
-                "trust",
-            ]
+            making = (binaries / "initdb", *("-D", self._wheel.pgdata), *("-U", "postgres"), *("-A", "trust"))
             subprocess.run(making, user=self._wheel.system_user, check=True, capture_output=True, cwd="/")
         # What is killed is only its processes, so it need not write through to the disk.
         settings = ["recovery_init_sync_method=syncfs", "fsync=off"]
@@ -223,37 +215,23 @@ class Cutting:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.socket(socket.AF_UNIX)
+            threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
             server.connect(self._target)
-            answering = threading.Event()
-            answering.set()
-            threading.Thread(target=self._answers, args=(client, server, answering), daemon=True).start()
-            threading.Thread(target=self._asks, args=(client, server, answering), daemon=True).start()
-
-    def _asks(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
-        with contextlib.suppress(OSError):
-            self._ask(client, server, answering)
-
-    def _ask(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
-        while data := client.recv(65536):
-            if self.cuts and b"COMMIT" in data:
-                self.cuts = False
-                answering.clear()
-                if self._after:
-                    server.sendall(data)
-                    return  # its answer cuts the connection
-                break
-            server.sendall(data)
-        for one in (client, server):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def _answers(self, client: socket.socket, server: socket.socket, answering: threading.Event) -> None:
-        with contextlib.suppress(OSError):
-            while (data := server.recv(65536)) and answering.is_set():
-                client.sendall(data)
-        for one in (client, server):
-            one.close()
+            while True:
+                for one in select.select([client, server], [], [])[0]:
+                    data = one.recv(65536)
+                    is_cut = one is client and self.cuts and b"COMMIT" in data
+                    if is_cut:
+                        self.cuts = False
+                    if not data or (is_cut and not self._after):
+                        return
+                    (server if one is client else client).sendall(data)
+                    if is_cut:
+                        server.recv(65536)
+                        return
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,14 +6,12 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import psutil
 
-T = TypeVar("T")
 
-
-def _seen(look: Callable[[], T], gone: T) -> T:
+def _seen(look: Callable[[], Any], gone: Any) -> Any:
     """What a look at a process gives; `gone` when it has ended, which any process may do between two looks."""
     try:
         return look()

@@ -13,7 +13,7 @@ from typing import Any
 from support import haproxy
 from support.http_daemon import Daemon, daemon
 from support.http_server import free_port
-from support.waits import until_found, within
+from support.waits import until, within
 
 KEY = b64encode(bytes(range(32))).decode()
 
@@ -47,13 +47,12 @@ async def fleet(
     **cellblock: Any,
 ) -> AsyncGenerator[Fleet]:
     """So many daemons on one PostgreSQL, with the token of one state directory."""
-    state = {"url": database, "key": KEY}
     port = free_port()
     async with contextlib.AsyncExitStack() as stack:
         daemons: list[Daemon] = []
         # One after the other: the first one makes the token.
         for number in range(count):
-            section = {**SECTION, "state": {**state, "broker": f"b{number}"}, **cellblock}
+            section = {**SECTION, "state": {"url": database, "key": KEY, "broker": f"b{number}"}, **cellblock}
             http = {"allowed_hosts": [f"127.0.0.1:{port}"]}
             daemons.append(
                 await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
@@ -65,7 +64,6 @@ async def fleet(
 @contextlib.asynccontextmanager
 async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: str) -> AsyncGenerator[None]:
     """Balances by HAProxy inside the block."""
-    assert haproxy.PROGRAM is not None
     brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
     file, admin = folder / "haproxy.cfg", folder / "admin"
     file.write_text(haproxy.configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
@@ -73,21 +71,10 @@ async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: st
         *(haproxy.PROGRAM, "-db", "-f", str(file)), env=os.environ | haproxy.ENVIRONMENT
     )
     try:
-        await until_found(lambda: _all_up(admin, len(daemons)), "HAProxy has found all brokers ready")
+        await until(
+            lambda: haproxy.states(admin).count("UP") == len(daemons), "HAProxy has found all brokers ready"
+        )
         yield
     finally:
         process.kill()
         await within(process.wait())
-
-
-async def _all_up(admin: Path, count: int) -> bool:
-    try:
-        reader, writer = await asyncio.open_unix_connection(admin)
-    except OSError:
-        return False
-    try:
-        writer.write(b"show stat\n")
-        rows = (await within(reader.read())).decode().splitlines()
-    finally:
-        writer.close()
-    return sum(row.startswith("brokers,b") and row.split(",")[17] == "UP" for row in rows) >= count

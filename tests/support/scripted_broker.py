@@ -1,6 +1,5 @@
 """A scripted broker for a worker host of this process, over real ZeroMQ."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
-from support.waits import within
+from support.waits import until, within
 
 BOUND = 20.0
 IDENTITY = "ab" * 16
@@ -27,7 +26,6 @@ class Broker:
 
     def __init__(self, context: Any, endpoint: str) -> None:
         self.heard: list[tuple[bytes, protocol.FromHost, bytes]] = []
-        self._changed = asyncio.Event()
         router = context.socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket = LoopSocket(router, max_message_bytes=1 << 24, on_message=self._on_parts)
@@ -37,7 +35,6 @@ class Broker:
         identity, token, header, body = parts
         assert identity == bytes.fromhex(IDENTITY)
         self.heard.append((token, protocol.parse_from_host(header), body))
-        self._changed.set()
 
     def say(self, message: protocol.Message, token: bytes = b"", body: bytes = b"") -> None:
         self.raw(token, message.packed(), body)
@@ -46,10 +43,7 @@ class Broker:
         self.socket.send([bytes.fromhex(IDENTITY), *parts])
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(BOUND):
-            while not holds():
-                self._changed.clear()
-                await self._changed.wait()
+        await until(holds, "the host says so", BOUND, pause=0.002)
 
     async def status(self, **wanted: int) -> None:
         """Waits for a status that says this."""

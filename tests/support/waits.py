@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from cellblock import Broker
 
@@ -17,17 +17,16 @@ STEADY_SECONDS = 0.3
 """How long processes must be the same to count as the ones that stay: a worker outlives its run by a few
 milliseconds, and a boot takes 30."""
 
-_T = TypeVar("_T")
-
 
 async def until(
     holds: Callable[[], object], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = PAUSE_SECONDS
 ) -> None:
     """Waits until `holds()` is true; fails with `what` after `bound` seconds."""
-    deadline = time.monotonic() + bound
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {bound:g} s: {what}"
-        await asyncio.sleep(pause)
+
+    async def look() -> object:
+        return holds()
+
+    await until_found(look, what, bound, pause)
 
 
 async def until_found(
@@ -41,7 +40,7 @@ async def until_found(
     return found
 
 
-async def steady(look: Callable[[], _T], what: str) -> _T:
+async def steady(look: Callable[[], Any], what: str) -> Any:
     """What `look` gives once it has given the same for `STEADY_SECONDS`: no worker is booted or ended meanwhile."""
     seen = [look()]
     since = time.monotonic()

@@ -13,6 +13,7 @@ from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.life import State
 from cellblock_worker.worker.worker import Worker
+from support.waits import until
 
 BOUND = 60.0
 MIB = 1024 * 1024
@@ -31,18 +32,17 @@ class Owner:
         self.others = False
         self.launcher = launcher or Launcher(jail=confinement.jail())
         self._own_launcher = launcher is None
-        self._changed = asyncio.Event()
 
     def worker_ready(self, worker: Worker) -> None:
-        self._note("ready")
+        self.events.append("ready")
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         self.said.append((msgpack.unpackb(raw_header), body))
-        self._note("says")
+        self.events.append("says")
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         self.computed.append(cpu_seconds)
-        self._note("computes")
+        self.events.append("computes")
         return self.others
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
@@ -51,29 +51,22 @@ class Owner:
             self.said.append(({"t": "done"}, body))
         elif ended.outcome != "none":
             self.said.append(({"t": "failed", "kind": ended.outcome}, body))
-        self._note("ended")
+        self.events.append("ended")
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         self.tidied.append((worker.lane, cpu_seconds))
-        self._note("tidied")
+        self.events.append("tidied")
 
     def worker_returned(self, worker: Worker) -> None:
-        self._note("returned")
+        self.events.append("returned")
 
     def worker_gone(self, worker: Worker) -> None:
         if self._own_launcher:
             self.launcher.close()
-        self._note("gone")
-
-    def _note(self, event: str) -> None:
-        self.events.append(event)
-        self._changed.set()
+        self.events.append("gone")
 
     async def until(self, event: str) -> None:
-        async with asyncio.timeout(BOUND):
-            while event not in self.events:
-                self._changed.clear()
-                await self._changed.wait()
+        await until(lambda: event in self.events, f"the worker has {event}", BOUND, pause=0.002)
 
     async def end(self) -> protocol.Ended:
         """The end of the one run, after everything that could follow it has happened."""

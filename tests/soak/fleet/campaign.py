@@ -20,9 +20,8 @@ from soak.run_books import APPROVE, LOSSES, RunBooks
 from soak.watch import adopt_orphans, files_under, tracebacks
 from soak.written import drained, heads_in, response_to, store_of
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server
-from support.fleet.fleet import Fleet, summary
+from support.fleet.fleet import Balancer, Broker, Fleet, Part, summary
 from support.fleet.network import Loopback
-from support.fleet.parts import Balancer, Broker, Part
 from support.processes import alive, command_line, descendants
 from support.waits import until, until_found
 

@@ -12,9 +12,8 @@ from typing import Any, Final
 import psutil
 
 from soak.watch import by_role
-from support.fleet.fleet import Fleet
+from support.fleet.fleet import Broker, Fleet, Host, Part
 from support.fleet.network import Place
-from support.fleet.parts import Broker, Host, Part
 
 EVERY_SECONDS: Final = 2.0
 """Mean pause between two faults; the pauses are exponential, so some come close together."""

@@ -20,8 +20,6 @@ Calls block: from a loop, `asyncio.to_thread`. Where a part is to have a core of
 "-c", "0"]` before it is started. A host of another kind is a `Part` with `network.place(name)`,
 `fleet.names_for(place)` and `fleet.host_keys`, and `fleet.add` has it ended with the others.
 
-    fleet       all of it together, and its settings
-    parts       broker, host, balancer (HAProxy), database
-    network     where parts are: addresses 127.x.y.z
-    relay       passes TCP connections on; cut, slowed, delayed
+    fleet       broker, host, balancer (HAProxy) and database, and all of it together, with its settings
+    network     where parts are: addresses 127.x.y.z; relays between them, cut, slowed, delayed
 """

@@ -107,9 +107,8 @@ ROWS: dict[str, tuple[str, Callable[[dict[str, Any], dict[str, Any]], object]]] 
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_each_row_of_the_table(row: str) -> None:
-    expected, change = ROWS[row]
+@pytest.mark.parametrize(("expected", "change"), ROWS.values(), ids=ROWS)
+def test_each_row_of_the_table(expected: str, change: Callable[..., object]) -> None:
     assert verdict(change) == expected
 
 

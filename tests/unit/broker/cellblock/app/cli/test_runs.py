@@ -52,8 +52,7 @@ def test_a_failed_call_says_so_and_why() -> None:
 
 
 def test_more_calls_than_are_kept_are_counted() -> None:
-    lines = lines_of("TIMELINE", 100, calls=510)
-    assert lines[-1] == "  (10 later calls)"
+    assert lines_of("TIMELINE", 100, calls=510)[-1] == "  (10 later calls)"
 
 
 def test_logs_are_whole_with_their_level_and_left_out_ones_are_counted() -> None:
@@ -80,9 +79,8 @@ def test_facts_and_nothing_to_say() -> None:
 
 
 def test_titles() -> None:
-    run = whole_run()
-    assert title(run_id(7), run) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
-    assert HOSTILE not in title("x", run)
+    assert title(run_id(7), whole_run()) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
+    assert HOSTILE not in title("x", whole_run())
 
 
 def test_a_run_that_waits_says_so_and_has_no_times() -> None:
@@ -130,13 +128,13 @@ HOSTILE_TOOL = {
 def test_one_tool() -> None:
     text = tool_text(HOSTILE_TOOL, Painter(None))
     assert all(char.isprintable() or char == "\n" for char in text)
-    for part in (
+    told = (
         "files.read",
         'import { read_file } from "@codemode/servers/files";',
         "No output schema.",
         "pinned",
-    ):
-        assert part in text
+    )
+    assert all(part in text for part in told)
 
 
 def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
