@@ -310,7 +310,7 @@ class Connection:
 def call_of(code: str) -> list[str]:
     """The options for a run."""
     request = json.dumps({"code": code})
-    return ["--method", "tools/call_of", "--tool-name", "codemode.run", "--tool-args-json", request]
+    return ["--method", "tools/call", "--tool-name", "codemode.run", "--tool-args-json", request]
 
 
 @pytest.fixture(params=INSPECTED, ids="-".join)
@@ -341,7 +341,7 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
     calls, cancels = recorded(connection.ledger, tool="never"), recorded(connection.ledger, event="cancelled")
     async with connection.started(*call_of(IN_A_CALL)) as process:
         await until(
-            lambda: recorded(connection.ledger, tool="never") > calls, "the script is in its call_of", 60
+            lambda: recorded(connection.ledger, tool="never") > calls, "the script is in its call", 60
         )
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)

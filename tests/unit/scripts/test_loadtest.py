@@ -23,8 +23,7 @@ from support.virtual_time import in_virtual_time
 
 
 def test_an_earlier_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    newer = ROOT / "docs/benchmarks/load-2026-11-27.json"
-    assert load.main(["--result", str(newer)]) == 0
+    assert load.main(["--result", str(ROOT / "docs/benchmarks/load-2026-11-27.json")]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("# Load test") and "## Targets" in shown
 

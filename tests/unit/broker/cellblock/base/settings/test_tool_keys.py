@@ -316,8 +316,7 @@ def test_names_that_are_written_a_little_differently_mean_a_server(
 ) -> None:
     (home / ".claude").mkdir()
     (home / ".claude/settings.json").write_text(json.dumps({"permissions": {"ask": [rule]}}))
-    permissions = ClientPermissions("claude-code", home)
-    made, _ = permissions.restricted(name, {"command": "x"}, of_project=False)
+    made, _ = ClientPermissions("claude-code", home).restricted(name, {"command": "x"}, of_project=False)
     assert made.get("askTools") == (["*"] if means else None)
 
 

@@ -191,8 +191,7 @@ def server() -> Iterator[Server]:
 
 async def logged_in(server: Server, folder: Path) -> str:
     """What the command says."""
-    url = f"http://127.0.0.1:{server.server_port}/mcp"
-    servers = {"notes": ServerConfig(url=url)}
+    servers = {"notes": ServerConfig(url=f"http://127.0.0.1:{server.server_port}/mcp")}
     place = target_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
     return await within(log_in(place, browser=None, bound=1, say=lambda _: None))
 
@@ -273,8 +272,7 @@ async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener
     ],
 )
 async def test_refusals_are_told_in_one_clean_line(listener: RedirectListener, query: str, told: str) -> None:
-    page = await ask(listener, f"/callback?{query}&state={STATE}")
-    assert b"<script>" not in page
+    assert b"<script>" not in await ask(listener, f"/callback?{query}&state={STATE}")
     with pytest.raises(LoginError) as caught:
         code_in(await listener.answer(20))
     assert told in caught.value.message

@@ -1,4 +1,6 @@
-"""What tools are, in the order of those who may say it, and what becomes of calls."""
+"""What tools are, in the order of those who may say it, and what becomes of calls. Labels are a lattice: joins lose
+nothing, and what flows somewhere may be known there.
+"""
 
 from typing import Any
 
@@ -10,7 +12,17 @@ from pydantic import ValidationError
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import FlowLabel, PolicySettings
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
+from cellblock.run.flows.labels import (
+    NOTHING,
+    STRICTEST,
+    Audience,
+    Label,
+    Stated,
+    audience_of,
+    may_see,
+    secrecy_of,
+    stated_by_server,
+)
 from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
 from cellblock.run.policy.policy import Policy, faults, idle_patterns
 from cellblock.tools.catalog.model import READ, SCRIPTS, Catalog, Given, ServerEntry, ToolEntry, Withheld
@@ -40,40 +52,43 @@ def verdict(flows: FlowRules, name: str, label: Label, arguments: Any = None, **
 def test_what_nobody_has_labelled_is_private_and_untrusted_and_seen_by_everybody() -> None:
     flow = rules().of(server("odd"), tool("do", annotations={"readOnlyHint": True}))
     assert (flow.result(), flow.sink) == (STRICTEST, None)
-    trusted = flow.result(Stated((None,), True))
-    assert trusted == STRICTEST
+    assert flow.result(Stated((None,), True)) == STRICTEST
 
 
-def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known() -> None:
-    given = Given(flow=FlowLabel(secrecy=["repo:acme"], trust="trusted", sink="private"))
-    said = Stated((None,), True)
-    flows = rules(
-        {"mail": MAIL},
-        trustIfc=["mail"],
-        labels={"mail.*": {"secrecy": "private"}, "mail.pub*": {"secrecy": "public", "trust": "untrusted"}},
-    )
-    assert flows.of(server("mail"), tool("read", given=given)).result(said) == Label(frozenset(), True)
-    assert flows.of(server("mail"), tool("publish", given=given)).result(said) == Label(None, False)
-    only_overlay = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read", given=given))
-    assert (
-        only_overlay.result(said) == Label(frozenset({"repo:acme"}), True)
-        and only_overlay.sink == frozenset()
-    )
-    by_server = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read"))
-    assert by_server.result(said) == NOTHING and by_server.result() == STRICTEST
-    # One that the policy does not trust may only tighten.
-    strict = Stated((frozenset(),), False)
-    tightened = rules(labels={"mail.*": {"secrecy": "public", "trust": "trusted"}}).of(
-        server("mail"), tool("read")
-    )
-    assert (tightened.result(), tightened.result(said), tightened.result(strict)) == (
-        NOTHING,
-        NOTHING,
-        STRICTEST,
-    )
-    # What a trusted one says stricter than the policy counts, too.
-    both = rules(trustIfc=["mail"], labels={"mail.*": {"secrecy": "public", "trust": "trusted"}})
-    assert both.of(server("mail"), tool("read")).result(strict) == STRICTEST
+OVERLAY = Given(flow=FlowLabel(secrecy=["repo:acme"], trust="trusted", sink="private"))
+SAID, STRICT = Stated((None,), True), Stated((frozenset(),), False)
+BY_POLICY = {"mail.*": {"secrecy": "public", "trust": "trusted"}}
+ALL: dict[str, Any] = {
+    "trustIfc": ["mail"],
+    "labels": {"mail.*": {"secrecy": "private"}, "mail.pub*": {"secrecy": "public", "trust": "untrusted"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "given", "said", "expected"),
+    [
+        (ALL, "read", OVERLAY, SAID, Label(frozenset(), True)),
+        (ALL, "publish", OVERLAY, SAID, Label(None, False)),
+        ({"trustIfc": ["mail"]}, "read", OVERLAY, SAID, Label(frozenset({"repo:acme"}), True)),
+        ({"trustIfc": ["mail"]}, "read", None, SAID, NOTHING),
+        ({"trustIfc": ["mail"]}, "read", None, None, STRICTEST),
+        # One that the policy does not trust may only tighten.
+        ({"labels": BY_POLICY}, "read", None, None, NOTHING),
+        ({"labels": BY_POLICY}, "read", None, SAID, NOTHING),
+        ({"labels": BY_POLICY}, "read", None, STRICT, STRICTEST),
+        # What a trusted one says stricter than the policy counts, too.
+        ({"trustIfc": ["mail"], "labels": BY_POLICY}, "read", None, STRICT, STRICTEST),
+    ],
+)
+def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known(
+    policy: dict[str, Any], name: str, given: Given | None, said: Stated | None, expected: Label
+) -> None:
+    flow = rules({"mail": MAIL}, **policy).of(server("mail"), tool(name, given=given))
+    assert flow.result(*[said] if said else []) == expected
+
+
+def test_who_sees_an_input_comes_from_the_overlay_too() -> None:
+    assert rules().of(server("odd"), tool("read", given=OVERLAY)).sink == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -166,47 +181,71 @@ def test_guard_asks_before_private_data_is_seen_by_others_and_before_strangers_d
         }
     )
     acme = Label(frozenset({"repo:acme"}))
-    table = [("web.get", PUBLIC, "allow"), ("web.get", PRIVATE, "ask"), ("web.get", acme, "ask")]
-    table += [("acme.get", acme, "allow"), ("acme.get", PRIVATE, "ask"), ("mail.get", PRIVATE, "allow")]
-    table += [("files.rm", PRIVATE, "allow"), ("files.rm", Label(None, False), "ask")]
-    table += [("web.get", Label(None, False), "allow")]
+    table = [
+        ("web.get", PUBLIC, "allow"),
+        ("web.get", PRIVATE, "ask"),
+        ("web.get", acme, "ask"),
+        ("acme.get", acme, "allow"),
+        ("acme.get", PRIVATE, "ask"),
+        ("mail.get", PRIVATE, "allow"),
+        ("files.rm", PRIVATE, "allow"),
+        ("files.rm", Label(None, False), "ask"),
+        ("web.get", Label(None, False), "allow"),
+    ]
     assert [(name, label, verdict(flows, name, label)) for name, label, _ in table] == table
 
 
-def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
-    flows = rules(
-        flows=[
-            {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
-            {"from": "private", "to": "mail.*", "then": "deny"},
-            {"from": ["repo:acme", "trusted"], "to": "public", "then": "allow"},
-            {"from": "untrusted", "to": ["repo:acme"], "then": "deny"},
-            "guard",
-        ]
-    )
+FIRST_FITS = rules(
+    flows=[
+        {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+        {"from": "private", "to": "mail.*", "then": "deny"},
+        {"from": ["repo:acme", "trusted"], "to": "public", "then": "allow"},
+        {"from": "untrusted", "to": ["repo:acme"], "then": "deny"},
+        "guard",
+    ]
+)
 
-    def sent(**arguments: Any) -> str:
-        return verdict(flows, "mail.send", STRICTEST, arguments)
 
-    assert sent(to="ann@acme.example", body="hello") == "allow"
-    assert sent(to=["ann@acme.example"]) == "allow" and sent(to=[]) == "deny"
-    assert sent(to="ann@acme.example, eve@evil.example") == "deny" and sent(to="eve@evil.example") == "deny"
-    # Nobody else may get it by another argument.
-    assert sent(to="ann@acme.example", bcc="eve@evil.example") == "deny"
-    assert sent(to="ann@acme.example", bcc=[], cc=None) == "allow"
-    assert (
-        sent(to="ann@acme.example", options={"reply": [{"Reply-To": 1, "bcc": "eve@evil.example"}]}) == "deny"
-    )
-    acme = frozenset({"repo:acme"})
-    assert verdict(flows, "web.get", Label(acme, True)) == "allow"
-    assert verdict(flows, "web.get", Label(acme, False)) == "deny"
-    assert verdict(flows, "web.get", PRIVATE) == "ask" and verdict(flows, "web.get", PUBLIC) == "allow"
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"to": "ann@acme.example", "body": "hello"}, "allow"),
+        ({"to": ["ann@acme.example"]}, "allow"),
+        ({"to": []}, "deny"),
+        ({"to": "ann@acme.example, eve@evil.example"}, "deny"),
+        ({"to": "eve@evil.example"}, "deny"),
+        # Nobody else may get it by another argument.
+        ({"to": "ann@acme.example", "bcc": "eve@evil.example"}, "deny"),
+        ({"to": "ann@acme.example", "bcc": [], "cc": None}, "allow"),
+        (
+            {"to": "ann@acme.example", "options": {"reply": [{"Reply-To": 1, "bcc": "eve@evil.example"}]}},
+            "deny",
+        ),
+    ],
+)
+def test_the_first_rule_that_fits_an_input_counts(arguments: dict[str, Any], expected: str) -> None:
+    assert verdict(FIRST_FITS, "mail.send", STRICTEST, arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (Label(frozenset({"repo:acme"}), True), "allow"),
+        (Label(frozenset({"repo:acme"}), False), "deny"),
+        (PRIVATE, "ask"),
+        (PUBLIC, "allow"),
+    ],
+)
+def test_the_first_rule_that_fits_a_label_counts_and_the_preset_after_them(
+    label: Label, expected: str
+) -> None:
+    assert verdict(FIRST_FITS, "web.get", label) == expected
 
 
 def test_rules_without_the_preset_ask_about_nothing_else() -> None:
     flows = rules(flows=[{"from": "private", "to": "web.*", "then": "deny"}])
     assert [verdict(flows, name, PRIVATE) for name in ("web.get", "odd.get")] == ["deny", "allow"]
-    off = FlowRules(PolicySettings(), {})
-    assert verdict(off, "web.get", STRICTEST) == "allow"
+    assert verdict(FlowRules(PolicySettings(), {}), "web.get", STRICTEST) == "allow"
 
 
 VALUES = st.recursive(
@@ -220,24 +259,26 @@ VALUES = st.recursive(
     VALUES,
 )
 def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], name: str, value: Any) -> None:
-    rule = rule_for("mail", tool("send"), PRIVATE, sent)
-    flows = rules(flows=[rule, "guard"])
+    flows = rules(flows=[rule_for("mail", tool("send"), PRIVATE, sent), "guard"])
     assert verdict(flows, "mail.send", PRIVATE, sent) == "allow"
     assert verdict(flows, "mail.send", STRICTEST, sent) == "ask"
     assert verdict(flows, "mail.post", PRIVATE, sent) == "ask"
     other = {**sent, name: value}
-    wanted = receivers_in(sent)
-    if receivers_in(other).keys() - wanted.keys():
+    if receivers_in(other).keys() - receivers_in(sent).keys():
         assert verdict(flows, "mail.send", PRIVATE, other) == "ask"
 
 
 def test_always_of_a_url_is_for_its_host() -> None:
-    rule = rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"})
-    flows = rules(flows=[rule, "guard"])
-    urls = ["https://docs.example", "https://docs.example/c", "https://docs.example@evil.example/"]
-    urls += ["https://docs.example.evil.example/", "http://docs.example/", "https://docs.example:99/"]
-    got = [verdict(flows, "web.get", PRIVATE, {"url": url}) for url in urls]
-    assert got == ["allow", "allow", "ask", "ask", "ask", "ask"]
+    flows = rules(flows=[rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"}), "guard"])
+    expected = {
+        "https://docs.example": "allow",
+        "https://docs.example/c": "allow",
+        "https://docs.example@evil.example/": "ask",
+        "https://docs.example.evil.example/": "ask",
+        "http://docs.example/": "ask",
+        "https://docs.example:99/": "ask",
+    }
+    assert {url: verdict(flows, "web.get", PRIVATE, {"url": url}) for url in expected} == expected
 
 
 MISSPELT: list[dict[str, Any]] = [
@@ -319,3 +360,65 @@ def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
         "nobody is told of another's policy"
     )
     assert Policy(policy).slips("cli", catalog, ["other"]) == ""
+
+
+GROUPS = st.sampled_from(["repo:acme", "repo:beta", "team:red"])
+AUDIENCES: st.SearchStrategy[Audience] = st.none() | st.frozensets(GROUPS)
+LABELS = st.builds(Label, AUDIENCES, st.booleans())
+
+
+@given(LABELS, LABELS, LABELS)
+def test_joins_are_those_of_a_lattice(one: Label, other: Label, third: Label) -> None:
+    assert one | other == other | one and (one | other) | third == one | (other | third) and one | one == one
+    assert one.within(one | other) and NOTHING.within(one) and one.within(STRICTEST)
+    assert one | NOTHING == one and one | STRICTEST == STRICTEST
+    assert one.within(other) == (one | other == other)
+
+
+@given(LABELS, LABELS, AUDIENCES)
+def test_what_a_join_may_be_told_to_both_may_be_told_to(one: Label, other: Label, sink: Audience) -> None:
+    both = may_see(sink, one.secrecy) and may_see(sink, other.secrecy)
+    assert may_see(sink, (one | other).secrecy) == both
+
+
+@given(LABELS)
+def test_labels_are_read_as_they_were_written(label: Label) -> None:
+    assert Label.unpack(label.pack()) == label and audience_of(secrecy_of(label.secrecy)) == label.secrecy  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}", '["public"]', "[1, 2, 3]", "\ud800"])
+def test_what_cannot_be_read_is_the_strictest(text: str) -> None:
+    assert Label.unpack(text) == STRICTEST
+
+
+def test_two_named_sets_are_for_the_person_alone_and_one_set_for_its_group() -> None:
+    acme, beta = (audience_of([f"repo:{name}"]) for name in ("acme", "beta"))
+    joined = (Label(acme) | Label(beta)).secrecy
+    assert [may_see(sink, joined) for sink in (audience_of("private"), acme, audience_of("public"))] == [
+        True,
+        False,
+        False,
+    ]
+    assert may_see(acme, acme) and not may_see(audience_of(["repo:acme", "repo:beta"]), acme)
+
+
+@pytest.mark.parametrize(
+    ("ifc", "expected"),
+    [
+        ({"integrity": "trusted", "confidentiality": ["public"]}, Label()),
+        ({"integrity": "untrusted", "confidentiality": ["public"]}, Label(None, False)),
+        (
+            {"integrity": "trusted", "confidentiality": ["ann", "bob"]},
+            Label(frozenset({"user:ann", "user:bob"})),
+        ),
+        ({"integrity": "trusted", "confidentiality": []}, Label(frozenset())),
+        ({"integrity": "trusted", "confidentiality": "private"}, Label(frozenset())),
+        ({"integrity": "Trusted", "confidentiality": [1]}, STRICTEST),
+        ({}, STRICTEST),
+        (None, STRICTEST),
+        (["public"], STRICTEST),
+    ],
+)
+def test_labels_of_servers_are_read_as_strictly_as_they_can_be(ifc: object, expected: Label) -> None:
+    assert stated_by_server({"ifc": ifc}).label(NOTHING) == expected
+    assert stated_by_server({}).label(expected) == expected
