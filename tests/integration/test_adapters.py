@@ -42,8 +42,7 @@ def buy(fruit: str) -> str:
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    policy = {"clients": {READERS: {"readOnly": True}}}
-    given = settings(tmp_path_factory.mktemp("state"), {}, policy=policy)
+    given = settings(tmp_path_factory.mktemp("state"), {}, policy={"clients": {READERS: {"readOnly": True}}})
     async with Broker(given, tools=[price, picture, buy]) as broker:
         yield broker
 
@@ -154,8 +153,7 @@ async def test_pydantic_ai(broker: Broker) -> None:
         return ModelResponse(parts=[TextPart(json.dumps(answers))])
 
     agent = Agent(FunctionModel(model), tools=[await codemode_tool(broker, client=READERS)])
-    result = await within(agent.run("go"), 60)
-    first, second, third = json.loads(result.output)
+    first, second, third = json.loads((await within(agent.run("go"), 60)).output)
     assert "code" in first
     assert second.startswith("165\n")
     assert "image block 1" in third

@@ -65,8 +65,7 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: B
 
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:
     """Its client gives up after a minute, whatever the queue allows; who names a time waits for as long as that."""
-    limits = {"timeout_ms": [300, 60_000]}
-    made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits=limits)
+    made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits={"timeout_ms": [300, 60_000]})
     async with Broker(made) as broker:
         idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"
         running = asyncio.create_task(broker.run(idle, limits={"timeoutMs": 3_000}))
@@ -100,8 +99,7 @@ async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: 
         finally:
             await asyncio.sleep(0.5)
 
-    config = settings(tmp_path, pool={"warm": 2, "capacity": 2})
-    async with Broker(config, tools=[effect, slow]) as broker:
+    async with Broker(settings(tmp_path, pool={"warm": 2, "capacity": 2}), tools=[effect, slow]) as broker:
         held = [
             asyncio.create_task(broker.run(code))
             for code in (

@@ -41,8 +41,7 @@ IN_A_CALL = """
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker of its own for each test: its host is going to die. No run goes on elsewhere (`test_going_on.py`)."""
     plain = plain_server("--ledger", tmp_path / "ledger.jsonl")
-    config = settings(tmp_path, {"plain": plain}, journal="off", pool={"warm": WARM})
-    async with ready(config) as started:
+    async with ready(settings(tmp_path, {"plain": plain}, journal="off", pool={"warm": WARM})) as started:
         yield started
 
 
@@ -88,8 +87,7 @@ async def test_a_killed_host_takes_its_workers_and_the_broker_recovers(
     assert len(workers) >= 2
     host.kill()
     lost = await within(endless)
-    found = error_of(lost, "HOST_LOST")
-    assert "may have run in part" in found.message
+    assert "may have run in part" in error_of(lost, "HOST_LOST").message
     assert [entry.message for entry in lost.logs] == ["running"]
     with_calls = error_of(await within(in_a_call), "HOST_LOST")
     assert "1 completed, 1 in flight (may have run), 0 not started" in with_calls.message
@@ -106,8 +104,7 @@ async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest
     host = host_of(broker)
     workers = workers_of(host.pid)
     host.suspend()
-    found = error_of(await within(endless), "HOST_LOST")
-    assert "silent" in found.message
+    assert "silent" in error_of(await within(endless), "HOST_LOST").message
     await gone([host, *workers])
     await until(lambda: broker.hosts, "a new host")
     await works(broker)
@@ -193,8 +190,8 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
     for run in runs:
         error_of(await within(run), "CANCELLED")
     assert set(descendants(os.getpid())) - before == set()
-    cancelled = [event["id"] for event in ledger(record) if event["event"] == "cancelled"]
-    assert sorted(cancelled) == sorted(in_flight())
+    cancelled = sorted(event["id"] for event in ledger(record) if event["event"] == "cancelled")
+    assert cancelled == sorted(in_flight())
 
 
 # ---- a whole broker in a process of its own --------------------------------------------------------------
@@ -309,11 +306,13 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
         process.stdin.write(request(1, "initialize", hello))
-        answer = json.loads(await within(process.stdout.readline()))
-        assert answer["result"]["serverInfo"]["name"] == "cellblock"
+        assert (
+            json.loads(await within(process.stdout.readline()))["result"]["serverInfo"]["name"] == "cellblock"
+        )
         process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-        run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}
-        process.stdin.write(request(2, "tools/call", run))
+        process.stdin.write(
+            request(2, "tools/call", {"name": "codemode.run", "arguments": {"code": IN_A_CALL}})
+        )
         await called(tmp_path / "ledger.jsonl", "never")
         left = await all_of(process.pid, *PARTS)
         if number is None:

@@ -41,8 +41,9 @@ async def test_a_failed_script_says_which_calls_ran(tmp_path: Path, code: str, s
 
     async with Broker(made_of) as broker:
         await within(broker.settled())
-        grantee = Grantee("embedding", approver=one_alone)
-        response = await within(broker.run(IMPORTS + code, grantee=grantee), 60)
+        response = await within(
+            broker.run(IMPORTS + code, grantee=Grantee("embedding", approver=one_alone)), 60
+        )
         assert not response.ok
         hint = response.diagnostics[0].hint or ""
         assert hint.endswith(f" {said} {CHECK}") if said else CHECK not in hint, response.diagnostics
@@ -61,11 +62,9 @@ async def test_a_script_that_reached_a_limit_says_which_calls_ran(
     tmp_path: Path, code: str, limits: dict[str, int], said: str | None
 ) -> None:
     """A larger limit alone would have them made again."""
-    made_of = settings(tmp_path / "s", {"plain": plain_server()}, typecheck="off")
-    async with Broker(made_of) as broker:
+    async with Broker(settings(tmp_path / "s", {"plain": plain_server()}, typecheck="off")) as broker:
         await within(broker.settled())
-        response = await within(broker.run(IMPORTS + code, limits=limits), 60)
-        (limit,) = response.diagnostics
+        (limit,) = (await within(broker.run(IMPORTS + code, limits=limits), 60)).diagnostics
         hint = limit.hint or ""
         assert "ask for a larger limits." in hint
         assert (f"Completed: {said}." in hint and hint.endswith(CHECK)) if said else CHECK not in hint, hint

@@ -119,8 +119,7 @@ console.log("waits");
 await new Promise((resume) => setTimeout(resume, 500));
 globalThis.__codemode_result__ = await give({{ n: 1 }});
 """
-    policy = {"default": {"approve": ["plain.give"]}}
-    async with ready(made_of(tmp_path, policy=policy)) as broker:
+    async with ready(made_of(tmp_path, policy={"default": {"approve": ["plain.give"]}})) as broker:
         run = await begun(broker, code, "waits", durable=True)
         host_of(broker).kill()
         waits = await within(run, 60)
@@ -519,8 +518,7 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
         if left_by == "0.1.0":
             early.setattr(server_entries, "fingerprint", lambda _: "")
         async with with_ledger("one") as made:
-            response = await within(made.run(code, plan=True))
-            run_id = str(response.usage.run_id)
+            run_id = str((await within(made.run(code, plan=True))).usage.run_id)
     leave(made, run_id, by_a_broker=left_by == "a broker")
     async with with_ledger("other") as other:
         if left_by == "0.1.0":

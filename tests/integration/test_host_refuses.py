@@ -51,8 +51,7 @@ async def test_a_host_that_refuses_after_one_has_served_is_started_again(
     async with Broker(settings(tmp_path / "state")) as broker:
         host_of(broker).kill()
         await until(lambda: not broker.hosts, "the death is noticed")
-        response = await within(broker.run("globalThis.__codemode_result__ = 1;"))
-        assert succeeded(response) == 1
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
     assert starts() == 4
 
 

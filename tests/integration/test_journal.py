@@ -138,8 +138,7 @@ async def test_the_limits_of_a_recording_hold_up_to_this_machines(place: World, 
     assert (await within(replay(recording))).same
     limits = {"max_memory_bytes": [16 << 20, 48 << 20]}
     machine = settings(tmp_path, limits=limits, pool={"total_memory_bytes": 300 << 20})
-    found = await within(replay(recording, settings=machine))
-    assert codes(found.response) == ["SANDBOX_LIMIT"]
+    assert codes((await within(replay(recording, settings=machine))).response) == ["SANDBOX_LIMIT"]
     del recording.limits["max_memory_bytes"]
     assert not (await within(replay(recording, settings=machine))).same
 
@@ -212,8 +211,7 @@ async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name
     code, limit, most = LIMITED[name]
     journal, first = await limited(place, f"{TOOLS}{SLEEP}{code}", **{limit: most})
     assert codes(first) == ["SANDBOX_LIMIT"]
-    again = await within(replay(a_day_earlier(journal.snapshot())))
-    assert again.differences == []
+    assert (await within(replay(a_day_earlier(journal.snapshot())))).differences == []
 
 
 async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place: World) -> None:
@@ -233,8 +231,7 @@ async def test_what_led_to_an_entry_is_known_with_it(place: World) -> None:
 async def test_a_resumed_run_has_the_machines_clock(place: World) -> None:
     code = f"{TOOLS}const t = Date.now(); {CALL} globalThis.__codemode_result__ = Date.now() - t;"
     part = next(cut for cut in cuts(await within(place.record(code))) if cut.events.endswith("a1"))
-    resumed = await within(place.resume(a_day_earlier(part)))
-    assert resumed.response["result"] >= 86_400_000
+    assert (await within(place.resume(a_day_earlier(part)))).response["result"] >= 86_400_000
 
 
 async def test_a_limit_is_come_to_again(place: World) -> None:
@@ -310,15 +307,13 @@ async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: 
         return verdict
 
     seen = tmp_path / "ledger"
-    servers = {"plain": plain_server("--ledger", seen)}
-    made = settings(tmp_path / "state", servers, typecheck="off")
+    made = settings(tmp_path / "state", {"plain": plain_server("--ledger", seen)}, typecheck="off")
     code = 'import { echo, give } from "@codemode/servers/plain"; await echo({ a: 1 });'
     async with ready(made) as broker:
         journal = Journal()
         await within(broker.run_request({"code": code}, journal=journal))
     script = f"{code} globalThis.__codemode_result__ = await give({{ b: 2 }}).catch((error) => error.name);"
-    live = Live(made, Grantee("cli", approver))
-    found = await within(replay(journal.snapshot(), script=script, live=live))
+    found = await within(replay(journal.snapshot(), script=script, live=Live(made, Grantee("cli", approver))))
     assert (asked, found.missed) == (["give"], (2,))
     called = [event["tool"] for event in ledger(seen) if event.get("event") == "call"]
     is_made = verdict is Verdict.ACCEPTED
@@ -346,8 +341,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
     answered = replace(
         recording, calls=[recording.calls[0], replace(recording.calls[1], ok=True, answer=b'"yes"')]
     )
-    gone_on = await within(place.resume(answered))
-    assert gone_on.response["result"][:2] == [1, "yes"]
+    assert (await within(place.resume(answered))).response["result"][:2] == [1, "yes"]
     # It certainly was not made: it is made now.
     calls = [recording.calls[0], replace(recording.calls[1], certainty=Certainty.NOT_STARTED)]
     journal = Journal(replace(recording, calls=calls))

@@ -173,8 +173,7 @@ async def _survives(files: ServerEntry, memory: ServerEntry, folder: Path, chanc
     await until(lambda: came(ledger).total() >= first, f"{first} calls have come")
     kill_family(process.pid)
     await within(process.wait())
-    made = settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")
-    async with Broker(made) as broker:
+    async with Broker(settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")) as broker:
         await until(lambda: came(ledger).total() >= second, f"{second} calls have come")
         host_of(broker).kill()
         (head,) = await broker.keeper.recent()

@@ -121,8 +121,7 @@ def mutations(script: KeptScript, trial: Trial, name: str) -> Iterator[tuple[str
     if not calls:
         return
     yield "one more is required", requires_more
-    sent = json.loads(calls[0].input)
-    for field, value in sent.items():
+    for field, value in json.loads(calls[0].input).items():
         retyped = {"type": "boolean"} if not isinstance(value, bool) else {"type": "string"}
         yield f"{field} is retyped", lambda taken, _, f=field, r=retyped: taken["properties"].update({f: r})
         yield (
@@ -192,8 +191,7 @@ async def kept(broker: Broker, code: str, name: str) -> tuple[KeptScript, Trial]
     script = await asyncio.to_thread(
         save, library, broker.settings, broker.catalog, journal.snapshot(), name, replace=True
     )
-    trial = library.trial(script)
-    return script, trial
+    return script, library.trial(script)
 
 
 @pytest.mark.parametrize("number", mostly([0, 6], range(len(SCRIPTS))))
@@ -208,8 +206,7 @@ async def test_a_script_of_the_cookbook(broker: Broker, checker: TypeChecker, nu
         for what, change in mutations(script, trial, name):
             assert held(script, trial, changed(catalog, name, change)) == "broken", f"{name}: {what}"
         if trial.tools[name][1] is not None:
-            undeclared = changed(catalog, name, nothing, output_schema=None)
-            assert held(script, trial, undeclared) == "changed"
+            assert held(script, trial, changed(catalog, name, nothing, output_schema=None)) == "changed"
         told = [*against(script, trial, changed(catalog, name, nothing, description="Other words."))]
         assert [(one.verdict, one.place) for one in told] == [("works", name)]
         # Over all scripts and their tools, more than 200 of them.

@@ -178,8 +178,7 @@ async def test_a_disk_that_cannot_be_written_costs_the_copy_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / JOURNALS).mkdir()
-    made = settings(tmp_path, journal="all", auth={"keyring": "off"}, typecheck="off")
-    async with Broker(made) as broker:
+    async with Broker(settings(tmp_path, journal="all", auth={"keyring": "off"}, typecheck="off")) as broker:
         response = await within(broker.run(WORKS))
     assert response.ok and response.result == 1 and response.usage.run_id is None
     assert caplog.text.count("runs are not kept for now") == 1

@@ -239,8 +239,7 @@ async def test_it_has_no_more_than_its_caller(broker: Broker) -> None:
 
 async def test_budgets_count_for_caller_and_child(broker: Broker) -> None:
     code = CALL.replace("globalThis", 'await weekly_report({ since: "b" }); globalThis')
-    response = await broker.run(code, grants={"budgets": {"local.issues": 1}})
-    assert "budget" in failure(response).message
+    assert "budget" in failure(await broker.run(code, grants={"budgets": {"local.issues": 1}})).message
     assert CALLS == ["issues b"]
 
 
@@ -268,8 +267,7 @@ async def test_a_caller_that_has_used_more_than_half_lends_half_of_the_rest(brok
     code = f"""import {{ burns }} from "@codemode/scripts";
     {work}globalThis.__codemode_result__ = await burns({{ since: "" }}).catch((error) => error.message);"""
     response = await broker.run(code, limits={"maxCpuMs": cost * 3 // 2, "timeoutMs": 40_000})
-    lent = int(succeeded(response).rpartition(" ")[2].rstrip("."))
-    assert 0 < lent < cost // 2
+    assert 0 < int(succeeded(response).rpartition(" ")[2].rstrip(".")) < cost // 2
     assert response.usage.cpu_ms <= cost * 3 // 2
 
 
@@ -344,9 +342,8 @@ def test_no_child_and_caller_hold_more_than_the_cap_together(
         async with serving(tmp_path_factory.mktemp("state"), HOLDING) as broker:
             return await tried(broker, before, child, during)
 
-    response = asyncio.run(one())
     # Both stood in `meet` at once.
-    assert not response.ok or before + child + during <= CAP
+    assert not asyncio.run(one()).ok or before + child + during <= CAP
 
 
 async def test_it_ends_with_its_caller(broker: Broker) -> None:
@@ -522,8 +519,7 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     globalThis.__codemode_result__ = [first, await burn()];"""
     section = {"policy": {"default": {"approve": ["local.close"]}}, "auth": {"keyring": "off"}}
     async with serving(tmp_path, BURNS, **section) as broker:
-        limits = {"maxCpuMs": 1000, "timeoutMs": 30_000}
-        parked = await broker.run(code, durable=True, limits=limits)
+        parked = await broker.run(code, durable=True, limits={"maxCpuMs": 1000, "timeoutMs": 30_000})
         said = succeeded(await broker.resume(str(parked.usage.run_id), "accepted"))
     first, second = (int(one.rpartition(" ")[2].rstrip(".")) for one in said)
     assert 400 < first <= 500

@@ -181,8 +181,7 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
 
 async def billed(broker: Broker, code: str) -> int:
     """CPU time of a run, in milliseconds."""
-    usage = (await within(broker.run_request({"code": code, "limits": LIMITS}))).usage
-    return usage.cpu_ms
+    return (await within(broker.run_request({"code": code, "limits": LIMITS}))).usage.cpu_ms
 
 
 async def test_a_large_list_of_tools_is_read_in_pages(tmp_path: Path) -> None:

@@ -342,8 +342,9 @@ async def test_a_login_that_comes_right_after_a_refusal_is_not_taken_for_the_ref
         await untold(broker, "team:eve", kind="UNCAUGHT_EXCEPTION")
         await place.log_in_for("team:eve", "eve")
         response = await within(broker.run(WHOAMI, client="team:eve", durable=True))
-        run_id = str(response.usage.run_id)
-        done = await response_of(broker, run_id, "team:eve") if response.parked else response
+        done = (
+            await response_of(broker, str(response.usage.run_id), "team:eve") if response.parked else response
+        )
         assert succeeded(done) == "eve"
 
 
@@ -460,8 +461,9 @@ async def test_logins_of_an_earlier_release_and_of_a_server_that_is_gone_are_lis
         (found,) = json.loads((await place.run("auth", "list", "--json")).out)
         assert (found["server"], found["principal"], found["state"]) == ("notes", "", "logged in")
         url, place.url = place.url, "http://127.0.0.1:1/mcp"
-        ended = await place.run("auth", "logout", "notes")
-        assert "revoked and forgotten" in ended.out and not file.exists()
+        assert (
+            "revoked and forgotten" in (await place.run("auth", "logout", "notes")).out and not file.exists()
+        )
         place.url = url
         await place.log_in()
         file.write_text("{")

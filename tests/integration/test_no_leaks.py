@@ -227,12 +227,11 @@ asyncio.run(main())
 async def test_without_a_state_dir_the_platforms_is_used(short_path: Path) -> None:
     home = short_path / "home"
     home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(short_path)}
     outcome = await asyncio.to_thread(
         subprocess.run,
         [str(CELLBLOCK), "run", "-"],
         input="globalThis.__codemode_result__ = 1;",
-        env=environment,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(short_path)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -369,8 +369,9 @@ globalThis.__codemode_result__ = found;
 @pytest.mark.thorough
 async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_path: Path) -> None:
     servers = {"plain": plain_server(), "spec": plain_server()}
-    config = settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
-    async with ready(config) as broker:
+    async with ready(
+        settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
+    ) as broker:
         parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
         assert set(plain) == {"string"}
         assert parsed[:5] == ("object", *["array"] * 4)

@@ -32,8 +32,9 @@ COMPUTE = "for (const until = performance.now() + 700; performance.now() < until
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     folder = tmp_path_factory.mktemp("parallel")
     definitions = folder / "definitions.json"
-    tools = [{"name": f"tool_{number}", **TOOL} for number in range(30)]
-    definitions.write_text(json.dumps({"pages": [tools]}))
+    definitions.write_text(
+        json.dumps({"pages": [[{"name": f"tool_{number}", **TOOL} for number in range(30)]]})
+    )
     config = settings(
         folder,
         {"plain": plain_server(), "many": plain_server("--definitions", definitions)},

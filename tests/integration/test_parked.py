@@ -350,8 +350,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
     store = open_store(LocalStore(tmp_path), section.auth, section.journal)
     for run_id in runs:
         store.answer(run_id, "accepted")
-    dead = {"lost": "recording", "good": "x", "old": "x"}
-    for run_id in dead:
+    for run_id in {"lost": "recording", "good": "x", "old": "x"}:
         # Of brokers that have died: the first is damaged, the last has been left for longer than a run may wait.
         found = store.read(others[0])
         store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
@@ -404,9 +403,8 @@ PARKS = "for (let n = 0; n < 4; n++) await write({ n });"
 
 async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> tuple[RunResponse, int]:
     """Runs a script, and approves what it asks for until its end."""
-    limits = {"maxCpuMs": max_cpu_ms}
     return await to_its_end(
-        broker, await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
+        broker, await within(broker.run(IMPORTS + BURN + code, durable=True, limits={"maxCpuMs": max_cpu_ms}))
     )
 
 
@@ -513,8 +511,7 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: P
     )
     tools = (read, write, hangs)
     async with broker_on(tmp_path, tools) as broker, broker_on(tmp_path, tools) as other:
-        response = await within(broker.run(code, durable=True))
-        run_id = str(response.usage.run_id)
+        run_id = str((await within(broker.run(code, durable=True))).usage.run_id)
         assert await other.parked_runs.answer(run_id, "accepted") is not None
         await until(lambda: MADE["hangs"] == 1, "it goes on")
         assert not await broker.parked_runs.stop(run_id, "token"), "another principal"

@@ -102,8 +102,9 @@ async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, option
 
 async def run_of_client(broker: Broker, script: str, elicits: Any, mode: str = "legacy") -> Any:
     """What a client that can be asked is told of a durable run."""
-    server = FrontServer(broker, version="1").open()
-    async with Client(server, mode=mode, elicitation_callback=elicits) as client:
+    async with Client(
+        FrontServer(broker, version="1").open(), mode=mode, elicitation_callback=elicits
+    ) as client:
         run = await within(client.call_tool("codemode.run", {"code": script, "durable": True}), 60)
     return run.structured_content
 
@@ -182,8 +183,7 @@ async def test_what_a_held_call_comes_to_is_written_as_often_as_it_takes(
     async with serving(tmp_path, "--older") as broker:
         run_id = await parked(broker, code("elicit"))
         monkeypatch.setattr(JournalStore, step, full)
-        question = await id_of(broker, run_id)
-        response = await within(broker.resume(run_id, {question: accept("Ann")}), 60)
+        response = await within(broker.resume(run_id, {await id_of(broker, run_id): accept("Ann")}), 60)
     assert response.result == "accept Ann" and len(tries) == 3, response
 
 

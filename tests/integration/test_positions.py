@@ -48,10 +48,12 @@ def _places(code: str, word: str) -> list[str]:
 async def _check(broker: Broker, code: str) -> None:
     code += "throw new TypeError('end');"
     response = await within(broker.run(code))
-    thrown = error_of(response, "UNCAUGHT_EXCEPTION")
-    assert thrown.path == path_of(code, code.rindex("new TypeError")), repr(code)
-    logged = [entry.message.rpartition("at ")[2] for entry in response.logs]
-    assert logged == _places(code, "new Error"), repr(code)
+    assert error_of(response, "UNCAUGHT_EXCEPTION").path == path_of(code, code.rindex("new TypeError")), repr(
+        code
+    )
+    assert [entry.message.rpartition("at ")[2] for entry in response.logs] == _places(code, "new Error"), (
+        repr(code)
+    )
 
 
 @hypothesis.settings(max_examples=20)
@@ -59,8 +61,7 @@ async def _check(broker: Broker, code: str) -> None:
 async def test_logs_and_exceptions_name_their_places(
     broker: Broker, start: str, types: str, body: list[tuple[str, str]], filler: str
 ) -> None:
-    code = start + types + "".join(before + statement for before, statement in body) + filler
-    await _check(broker, code)
+    await _check(broker, start + types + "".join(before + statement for before, statement in body) + filler)
 
 
 @hypothesis.settings(max_examples=10)
@@ -68,8 +69,9 @@ async def test_logs_and_exceptions_name_their_places(
 async def test_so_they_do_in_compiled_typescript(
     broker: Broker, start: str, body: list[tuple[str, str]], filler: str
 ) -> None:
-    code = start + COMPILED + "".join(before + statement for before, statement in body) + filler
-    await _check(broker, code)
+    await _check(
+        broker, start + COMPILED + "".join(before + statement for before, statement in body) + filler
+    )
 
 
 @hypothesis.settings(max_examples=10)
@@ -86,8 +88,7 @@ async def test_what_keeps_a_script_from_starting_has_its_place(
         "break": ("SYNTAX_ERROR", "break"),
         "import 'fs'": ("IMPORT_FAILURE", "'fs'"),
     }[wrong]
-    found = error_of(await within(broker.run(code)), kind)
-    assert found.path == path_of(code, code.rindex(word)), repr(code)
+    assert error_of(await within(broker.run(code)), kind).path == path_of(code, code.rindex(word)), repr(code)
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -39,8 +39,11 @@ def cluster() -> Iterator[RayCluster]:
 
 def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) -> dict[str, Any]:
     """A broker whose scripts run on the cluster alone."""
-    given = {"address": cluster.address, "command": "same-user", **ray}
-    return {"local": False, "listen": listen, "ray": given}
+    return {
+        "local": False,
+        "listen": listen,
+        "ray": {"address": cluster.address, "command": "same-user", **ray},
+    }
 
 
 PATIENT = {"queue_wait_ms": int(BOUND * 1000), "capacity": 2, "warm": 1}
@@ -196,8 +199,7 @@ print(ray.get(job.remote()))
 
 
 async def test_many_scripts_run_from_inside_a_job(cluster: RayCluster) -> None:
-    printed = await cluster.job(MANY)
-    results, seen, code = json.loads(printed)
+    results, seen, code = json.loads(await cluster.job(MANY))
     assert results == [*({"result": 2 * number} for number in range(9)), None]
     assert seen == list(range(9)) and code == "UNCAUGHT_EXCEPTION"
     await gone(hosts_on(cluster), BOUND)

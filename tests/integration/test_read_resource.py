@@ -69,13 +69,11 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
 
 
 async def read(broker: Broker, server: object, uri: object = "note://1", **more: Any) -> Any:
-    code = CODE % (json.dumps(server), json.dumps(uri))
-    return succeeded(await within(broker.run(code, **more)))
+    return succeeded(await within(broker.run(CODE % (json.dumps(server), json.dumps(uri)), **more)))
 
 
 async def refused(broker: Broker, server: object, uri: object = "note://1", **more: Any) -> dict[str, Any]:
-    code = CAUGHT % (json.dumps(server), json.dumps(uri))
-    caught = succeeded(await within(broker.run(code, **more)))
+    caught = succeeded(await within(broker.run(CAUGHT % (json.dumps(server), json.dumps(uri)), **more)))
     assert caught["is"] and caught["hint"], caught
     return caught
 
@@ -121,8 +119,7 @@ globalThis.__codemode_result__ = await readResource("notes", content[0].uri);
 async def test_it_counts_toward_the_most_calls(broker: Broker, folder: Path) -> None:
     before = len(ledger(folder / "notes.jsonl"))
     code = CODE % ('"notes"', '"note://1"') + 'await readResource("notes", "note://2");'
-    response = await within(broker.run(code, limits={"maxToolCalls": 1}))
-    assert error_of(response, "SANDBOX_LIMIT")
+    assert error_of(await within(broker.run(code, limits={"maxToolCalls": 1})), "SANDBOX_LIMIT")
     assert len(ledger(folder / "notes.jsonl")) == before + 1
 
 

@@ -35,8 +35,9 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     pool = _pool(reuse={"*": "principal", "team:b": "never"})
     folder = tmp_path_factory.mktemp("reuse")
     limits = {"max_memory_bytes": [256 << 20, 512 << 20]}
-    config = settings(folder, {"plain": plain_server()}, pool=pool, policy=policy, limits=limits)
-    async with ready(config) as made:
+    async with ready(
+        settings(folder, {"plain": plain_server()}, pool=pool, policy=policy, limits=limits)
+    ) as made:
         yield made
 
 
@@ -123,8 +124,7 @@ async def test_scripts_import_call_and_find_out_as_ever(broker: Broker) -> None:
         globalThis.__codemode_result__ = [await echo({ n: 1 }), again.echo === echo, refused,
             (await listServers()).length];
     """
-    response = await _used(broker, code, client="imports")
-    assert succeeded(response) == ['{"n": 1}', True, "CodemodeError", 1]
+    assert succeeded(await _used(broker, code, client="imports")) == ['{"n": 1}', True, "CodemodeError", 1]
 
 
 ENDS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -198,10 +198,9 @@ def _booted_from(broker: Broker) -> set[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
 async def test_clients_who_reuse_nothing_have_plain_workers(tmp_path: Path) -> None:
     """A host that may reuse processes for one client boots plain workers for the others, and both are served."""
-    policy = {"clients": {"team:a": {"tools": []}}}
     pool = {"warm": 2, "capacity": 4, "reuse": {"team:a": "principal"}}
     lasting, plain = {confinement.CONTEXTS_SCRIPT}, {confinement.BOOT_SCRIPT}
-    async with Broker(settings(tmp_path, pool=pool, policy=policy)) as made:
+    async with Broker(settings(tmp_path, pool=pool, policy={"clients": {"team:a": {"tools": []}}})) as made:
         await until(lambda: _booted_from(made) == lasting, "workers boot")
         for _ in range(6):
             assert (await made.run(PLAIN)).usage.reused is None

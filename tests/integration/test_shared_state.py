@@ -120,8 +120,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
         run_id = str((await within(one.run(script, durable=True))).usage.run_id)
         await within(one.parked_runs.answer(run_id, "accepted"))
         await until(lambda: MADE["hold 3"], "it goes on, and makes its call")
-        principal = (await kept_as(other, "running")).principal
-        assert await within(other.parked_runs.stop(run_id, principal))
+        assert await within(other.parked_runs.stop(run_id, (await kept_as(other, "running")).principal))
         assert (await kept_as(other, "ended")).outcome == "CANCELLED"
 
 

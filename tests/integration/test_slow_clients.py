@@ -37,8 +37,7 @@ def message(number: int | None, method: str, parameters: dict[str, Any]) -> byte
 @asynccontextmanager
 async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterator[Process | Command]:
     """A connected server, and runs that have all called their tool; nobody has read an answer yet."""
-    record = tmp_path / "ledger.jsonl"
-    config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
     words = ("serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s"))
     streams: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "limit": 1 << 12}
     if console_script:
@@ -84,8 +83,7 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
             said = json.loads(await within(read_line(process, rest)))
             if "id" in said:
                 answered.append(said["id"])
-                response = said["result"]["structuredContent"]
-                assert response["result"]["number"] == said["id"] - 100
+                assert said["result"]["structuredContent"]["result"]["number"] == said["id"] - 100
         assert sorted(answered) == [100 + number for number in range(RUNS)]
         process.stdin.close()
         assert await within(process.wait()) == 0

@@ -224,8 +224,9 @@ async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pin
     server.lists(tool("read"), tool("die"))
     async with ready(server.settings) as broker:
         server.lists(tool("read", "Is a trap now"), tool("die"))
-        killed = 'import { die } from "@codemode/servers/shifting"; await die({}).catch(() => {});'
-        await within(broker.run(killed))
+        await within(
+            broker.run('import { die } from "@codemode/servers/shifting"; await die({}).catch(() => {});')
+        )
         await until(
             lambda: any(one.name == "read" for one in broker.known_catalog.servers["shifting"].withheld),
             "the changed tool is left out",
@@ -303,7 +304,6 @@ async def test_tools_in_python_are_not_pinned(tmp_path: Path) -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    config = settings(tmp_path / "state", pins={"reaction": "quarantine"})
-    async with Broker(config, tools=[add]):
+    async with Broker(settings(tmp_path / "state", pins={"reaction": "quarantine"}), tools=[add]):
         pass
     assert not (tmp_path / "state" / "pins").exists()

@@ -157,8 +157,7 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
             postgres.stop()
             try:
                 await expired(place, 6)
-                refused = await within(one.run(WHOAMI))
-                assert "PostgreSQL" in refused.diagnostics[0].message
+                assert "PostgreSQL" in (await within(one.run(WHOAMI))).diagnostics[0].message
             finally:
                 postgres.start()
 
@@ -233,9 +232,8 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
         "scopes": ["notes"],
     }
     monkeypatch.setenv("NOTES_SECRET", secret)
-    auth = {"servers": {"notes": own}}
     client = ("--client", f"robot:{secret}")
-    async with world(tmp_path, "--life", "2", *client, auth=auth) as place:
+    async with world(tmp_path, "--life", "2", *client, auth={"servers": {"notes": own}}) as place:
         async with ready(place.settings) as broker:
             assert await whoami(broker) == "ada"
             await expired(place)
@@ -458,8 +456,7 @@ async def test_a_key_signs_for_each_token(
         (granted,) = place.events("client credentials")
         assert (granted["resource"], granted["scope"]) == (place.url, "notes")
         assert not list(place.state.glob("auth/*.json")), "nothing is kept"
-    line = private.read_text("ascii").splitlines()[1]
-    assert caplog.text and line not in caplog.text
+    assert caplog.text and private.read_text("ascii").splitlines()[1] not in caplog.text
 
 
 async def test_another_key_is_refused(tmp_path: Path) -> None:

@@ -204,8 +204,7 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         import { echo } from "@codemode/servers/plain";
         globalThis.__codemode_result__ = await echo({});
     """
-    bounds = {"connect_timeout_ms": 1500}
-    async with ready(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+    async with ready(settings(tmp_path / "state", servers, upstream={"connect_timeout_ms": 1500})) as broker:
         told = broker.catalog.unavailable
         assert (set(broker.catalog.servers), set(told)) == (
             {"plain"},
@@ -245,8 +244,7 @@ async def test_an_installer_without_such_a_package_is_started_once_and_told(
         "echo 'npm error 404 Not Found - GET https://registry.npmjs.org/gone' >&2\nexit 1\n"
     )
     npx.chmod(0o700)
-    servers = {"gone": {"command": str(npx), "args": ["-y", "gone"]}}
-    made = settings(tmp_path / "state", servers)
+    made = settings(tmp_path / "state", {"gone": {"command": str(npx), "args": ["-y", "gone"]}})
     async with ready(made) as broker:
         why = broker.catalog.unavailable["gone"]
         assert why.startswith("it ended by itself; it said: npm error 404 Not Found")
@@ -496,8 +494,7 @@ async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) ->
     port = free_port()
     server = node_entry("server-everything", "streamableHttp")
     code = 'import { echo } from "@codemode/servers/remote"; export default await echo({ message: "hi" });'
-    servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with Broker(settings(tmp_path, servers)) as broker:
+    async with Broker(settings(tmp_path, {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}})) as broker:
         for _ in range(2):
             with running([server["command"], *server["args"]], PORT=str(port)):
                 await until(lambda: accepts(port), "server-everything listens")
@@ -559,8 +556,9 @@ class Handler(Answering):
         if name == "fail":
             return self._say(given["status"])
         if name == "refuse":
-            error = {"code": -32000, "message": given["text"]}
-            return self._say(given.get("status", 200), asked, error=error)
+            return self._say(
+                given.get("status", 200), asked, error={"code": -32000, "message": given["text"]}
+            )
         return self._say(200, asked, result={"content": [], "structuredContent": {"ok": True}})
 
     def do_GET(self) -> None:

@@ -149,8 +149,7 @@ async def test_what_is_found_late_of_a_script_that_failed_comes_with_the_next_re
         error_of(failed, "UNCAUGHT_EXCEPTION")
         at_once = told(failed)
         await until(lambda: at_once or _waiting(broker), "what was found waits for its client")
-        later = told(await within(broker.run("globalThis.__codemode_result__ = 1;")))
-        ((message, hint),) = at_once or later
+        ((message, hint),) = at_once or told(await within(broker.run("globalThis.__codemode_result__ = 1;")))
         assert "'nmae'" in message and "`name`" in hint
 
 

@@ -268,8 +268,9 @@ class Play:
     async def _client(self, served: Any, mode: str) -> AsyncGenerator[Asked]:
         async with AsyncExitStack() as stack:
             if served is None:
-                config = write_config(self.folder, self.servers, **self.section)
-                transport: Any = stdio(config, self.folder / "s")
+                transport: Any = stdio(
+                    write_config(self.folder, self.servers, **self.section), self.folder / "s"
+                )
             else:
                 transport = await stack.enter_async_context(over_http(served))
             elicits = self.scenario.over != "stdio"

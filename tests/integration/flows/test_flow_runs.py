@@ -70,8 +70,7 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
         assert refused.value.details["code"] == "APPROVAL_UNAVAILABLE" and sent(tmp_path) == 1
         assert "it may carry what is private, and everybody may see it" in refused.value.message
         script = 'import { echo } from "@codemode/servers/out"; await echo({});'
-        response = await within(broker.run(script, grantee=Grantee("token", no)))
-        assert not response.ok and sent(tmp_path) == 1
+        assert not (await within(broker.run(script, grantee=Grantee("token", no)))).ok and sent(tmp_path) == 1
         await called(broker, "out", "echo", Caller(grantee=Grantee("stdio:other", no)), text="mine")
         assert sent(tmp_path) == 2
 
@@ -79,8 +78,9 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
 async def test_a_resource_is_labelled_and_its_uri_is_sent(tmp_path: Path) -> None:
     beside = tmp_path / "beside.json"
     contents = {"contents": [{"uri": "x:1", "text": "secret"}]}
-    told: dict[str, Any] = {"capabilities": {"resources": {}}, "answers": {"resources/read": contents}}
-    beside.write_text(json.dumps(told))
+    beside.write_text(
+        json.dumps({"capabilities": {"resources": {}}, "answers": {"resources/read": contents}})
+    )
     servers = {
         name: plain_server("--ledger", tmp_path / f"{name}.log", "--beside", beside)
         for name in ("mail", "out")
@@ -159,8 +159,7 @@ async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> No
     schemas = {"overlays": str(overlays)}
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy, schemas=schemas)) as broker:
         code = 'import { echo } from "@codemode/servers/mail"; await echo({});'
-        response = await within(broker.run(code))
-        assert response.label == Label(frozenset({"repo:acme"}))
+        assert (await within(broker.run(code))).label == Label(frozenset({"repo:acme"}))
         assert not (await within(broker.run(code))).ok
 
 
@@ -245,8 +244,9 @@ await echo({});
 await echo({});
 globalThis.__codemode_result__ = [first, await later];
 """
-    made = settings(tmp_path / "s", servers, policy={"flows": "guard", "labels": labels})
-    async with ready(made) as broker:
+    async with ready(
+        settings(tmp_path / "s", servers, policy={"flows": "guard", "labels": labels})
+    ) as broker:
         client = Client(FrontServer(broker, version="1").open(), mode="legacy", sampling_callback=sample)
         async with client:
             code = script % json.dumps(str(file))
@@ -296,8 +296,7 @@ class Person:
         return types.ElicitResult(action="accept", content=self.content)
 
     async def run(self, script: str) -> Any:
-        done = await within(self.client.call_tool("codemode.run", {"code": script}))
-        return done.structured_content
+        return (await within(self.client.call_tool("codemode.run", {"code": script}))).structured_content
 
 
 ASK = {"to": "mail.*", "then": "ask"}
@@ -332,8 +331,7 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
     assert max(map(len, folded)) <= 160
     # A part of the input does not pass for a line of the question.
     assert all(line.startswith("  ") for line in folded[1:])
-    flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
-    assert flows == [RULE, *earlier]
+    assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == [RULE, *earlier]
 
 
 async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Path) -> None:
@@ -429,8 +427,9 @@ import { echo } from "@codemode/servers/out";
 const got = await echo({ text: "code" });
 globalThis.__codemode_result__ = await echo({ got });
 """
-    policy = {**POLICY, "labels": labels}
-    async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy)) as broker:
+    async with ready(
+        settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels})
+    ) as broker:
         owner = Grantee("token")
         response = await within(broker.run(script, grantee=owner, durable=True))
         assert response.parked and sent(tmp_path) == 1

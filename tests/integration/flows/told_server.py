@@ -48,12 +48,11 @@ class Told:
         """The result of a request."""
         match method:
             case "initialize":
-                info = {"name": self.world["name"], "version": "1.0"}
                 capabilities = {"tools": {"listChanged": True}, "resources": {}}
                 return {
                     "protocolVersion": params["protocolVersion"],
                     "capabilities": capabilities,
-                    "serverInfo": info,
+                    "serverInfo": {"name": self.world["name"], "version": "1.0"},
                 }
             case "tools/list":
                 return {"tools": [row["tool"] for row in self.rows]}
