@@ -1,14 +1,19 @@
-"""Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left."""
+"""Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left.
+
+Hosts that refuse to serve are an error at the broker's start, and one more death later.
+"""
 
 import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
+import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
+from cellblock.base.errors import HostUnavailable
 from cellblock.run.calls import ToolCalls
 from support.brokers import begun, host_of, ready
 from support.entries import CELLBLOCK, WARM, ledger, plain_server, settings, write_config
@@ -46,7 +52,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def works(broker: Broker) -> None:
-    """Runs a script with a tool call, as soon as there is a host again."""
+    """There is a host, as soon as it has started again, and a script with a tool call runs."""
+    await until(lambda: broker.hosts, "a host")
     code = """
         import { echo } from "@codemode/servers/plain";
         globalThis.__codemode_result__ = await echo({ fine: true });
@@ -92,9 +99,8 @@ async def test_a_killed_host_takes_its_workers_and_the_broker_recovers(
     with_calls = error_of(await within(in_a_call), "HOST_LOST")
     assert "1 completed, 1 in flight (may have run), 0 not started" in with_calls.message
     await gone([host, *workers])
-    await until(lambda: broker.hosts, "a new host")
-    assert broker.host_pid != host.pid
     await works(broker)
+    assert broker.host_pid != host.pid
 
 
 async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +112,6 @@ async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest
     host.suspend()
     assert "silent" in error_of(await within(endless), "HOST_LOST").message
     await gone([host, *workers])
-    await until(lambda: broker.hosts, "a new host")
     await works(broker)
 
 
@@ -123,7 +128,6 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
     error_of(await within(endless), "HOST_LOST")
     assert time.monotonic() - started < 10
     await until(lambda: not alive(host), "the host is killed")
-    await until(lambda: broker.hosts, "a new host")
     await works(broker)
 
 
@@ -324,3 +328,51 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     if number is not signal.SIGKILL:
         assert list((tmp_path / "s" / "run").glob("*")) == []
         assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
+
+
+Refusing = Callable[..., Callable[[], int]]
+
+
+@pytest.fixture
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """Given the numbers of the starts at which the host exits like one whose self-test gave no outcome: how many
+    starts there were so far."""
+    counter, refuse, program = tmp_path / "starts", tmp_path / "refuse", tmp_path / "python"
+    refuse.write_text("")
+    program.write_text(
+        f"""#!/bin/sh
+echo start >> {shlex.quote(str(counter))}
+if grep -qx "$(($(wc -l < {shlex.quote(str(counter))})))" {shlex.quote(str(refuse))}; then
+  echo "cellblock_worker refuses to serve: the self-test gave no outcome: it said nothing" >&2
+  exit 3
+fi
+exec {shlex.quote(sys.executable)} "$@"
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    def at(*starts: int) -> Callable[[], int]:
+        refuse.write_text("".join(f"{start}\n" for start in starts))
+        return lambda: len(counter.read_text().splitlines())
+
+    return at
+
+
+async def test_a_host_that_refuses_after_one_has_served_is_started_again(
+    refusing: Refusing, tmp_path: Path
+) -> None:
+    """The soak found it: a self-test that was killed left the broker without a host for ever."""
+    starts = refusing(2, 3)
+    async with Broker(settings(tmp_path / "state")) as broker:
+        host_of(broker).kill()
+        await until(lambda: not broker.hosts, "the death is noticed")
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
+    assert starts() == 4
+
+
+async def test_a_first_host_that_refuses_is_an_error_at_once(refusing: Refusing, tmp_path: Path) -> None:
+    starts = refusing(1)
+    with pytest.raises(HostUnavailable, match="the self-test gave no outcome"):
+        await within(Broker(settings(tmp_path / "state")).__aenter__())
+    assert starts() == 1

@@ -371,12 +371,8 @@ async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path:
         run = await begun(broker, DRAWS.replace("rounds < 5", "rounds < 30"), "waits", durable=True)
     await within(asyncio.wait([run]))
     async with Broker(made_of(tmp_path)) as broker:
-
-        async def outcome() -> RunResponse | None:
-            (head,) = await broker.keeper.recent()
-            return await broker.parked_runs.outcome(head["id"])
-
-        response = await until_found(outcome, "it has ended")
+        (head,) = await broker.keeper.recent()
+        response = await response_of(broker, head["id"])
     assert response.ok, response.diagnostics
     assert_once(tmp_path, response)
 

@@ -387,42 +387,9 @@ async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
             assert succeeded(response)["count"] == 2
 
 
-LABELLED = {
-    "flows": "guard",
-    "labels": {
-        "local.issues": {"secrecy": "private", "trust": "trusted", "sink": "private"},
-        "local.close": {"secrecy": "public", "trust": "trusted", "sink": "public", "destructive": False},
-    },
-}
 CLOSES = (
     'import { close } from "@codemode/servers/local";\nexport default await close({ name: input.since });'
 )
-THEN_CLOSES = CALL.replace("globalThis", 'await close({ name: "x" }); globalThis').replace(
-    "import", 'import { close } from "@codemode/servers/local"; import', 1
-)
-
-
-async def test_labels_go_into_a_child_and_out_of_it(tmp_path: Path) -> None:
-    closes = CALL.replace("weekly_report", "closes").replace("2026-11-02", "y")
-    reads = 'import { issues } from "@codemode/servers/local"; await issues({ since: "z" });\n'
-    scripts = (SCRIPTS[0], kept("closes", CLOSES, ("local.close",)))
-    async with serving(tmp_path, *scripts, policy=LABELLED) as broker:
-        # One client each: what a client has read stays known.
-        assert (await broker.run(closes, client="a")).ok
-        # The caller has read what is private, so its child may not send.
-        assert (
-            "APPROVAL" in str(failure(await broker.run(reads + closes, client="b")).hint)
-            or CALLS[-1] != "close y"
-        )
-        assert CALLS == ["close y", "issues z"]
-        # The child has read it, so the caller may not send any more.
-        code = THEN_CLOSES.replace("await close", "await weekly_report({ since: 'q' }); await close")
-        assert not (await broker.run(code, client="c")).ok
-        assert CALLS == ["close y", "issues z", "issues q"]
-        response = await broker.run(CALL, client="d")
-        assert response.ok and response.label is not None and str(response.label) == "private and trusted"
-
-
 GREEDY = """import * as local from "@codemode/servers/local";
 const done = [];
 for (const name of ["issues", "close", "issues", "close", "issues"]) {

@@ -118,21 +118,19 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 async def test_large_notices_that_nobody_asked_for_are_not_decoded(
     tmp_path: Path, decoded: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
     kinds: list[messages.Message] = []
     read = messages.read
 
     def counted(raw: bytes) -> messages.Message:
         found = read(raw)
         if len(raw) > 1_000_000:
-            seen.append(len(raw))
             # Of the second kind, what is large is beside what anybody reads.
             kinds.append(found)
         return found
 
     monkeypatch.setattr(messages, "read", counted)
     async with Broker(settings(tmp_path, {"large": large_server("notices")})) as broker:
-        await until(lambda: len(seen) >= 4, "some of both kinds have come")
+        await until(lambda: len(kinds) >= 4, "some of both kinds have come")
         assert (await within(broker.run("globalThis.__codemode_result__ = 1"))).result == 1
         assert all(is_light(body) for body in decoded)
         assert "large" in broker.catalog.servers, "the session goes on"

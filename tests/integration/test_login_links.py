@@ -23,6 +23,15 @@ async def ran(made: Site, token: str, code: str = WHOAMI) -> dict[str, Any]:
     return result.structured_content
 
 
+async def until_used(made: Site, token: str) -> None:
+    """Waits until a login is used that has come."""
+
+    async def is_used() -> bool:
+        return (await ran(made, token)).get("result") == "ada"
+
+    await until_found(is_used, "the new login is used")
+
+
 async def logged_in(made: Site, token: str) -> None:
     browser = made.browser()
     done = await browser.followed(await browser.post(made.page, {"token": token}))
@@ -37,11 +46,7 @@ async def test_each_is_told_the_way_that_is_theirs(tmp_path: Path) -> None:
         (told,) = (await ran(made, mine))["diagnostics"]
         assert "run: cellblock auth login notes" in told["hint"], told
         await logged_in(made, eve)
-
-        async def is_used() -> bool:
-            return (await ran(made, eve)).get("result") == "ada"
-
-        await until_found(is_used, "the new login is used")
+        await until_used(made, eve)
         (told,) = (await ran(made, mine))["diagnostics"]
         assert "cellblock auth login notes" in told["hint"], "it is not his"
 
@@ -55,11 +60,8 @@ async def test_a_client_that_can_leads_its_user_to_the_page_and_the_call_waits_f
     async with site(tmp_path, login="each-public-tools") as made:
         eve, mine = await made.token("eve"), made.daemon.token
         await logged_in(made, mine)
-
-        async def is_listed() -> bool:
-            return (await ran(made, mine)).get("result") == "ada"
-
-        await until_found(is_listed, "its tools are known")
+        # Its tools are known then.
+        await until_used(made, mine)
 
         async def opens(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
             # Its user agrees to open the page, and has not logged in yet.
@@ -73,11 +75,7 @@ async def test_a_client_that_can_leads_its_user_to_the_page_and_the_call_waits_f
             transport = streamable_http_client(made.daemon.url, http_client=http)
             async with http, Client(transport, mode=mode, elicitation_callback=opens) as client:
                 run = await within(client.call_tool(TOOL, {"code": WHOAMI, "durable": True}))
-            assert run.structured_content["result"] == "ada", (
-                mode,
-                asked,
-                run.structured_content["diagnostics"],
-            )
+            assert run.structured_content["result"] == "ada", (mode, asked, run.structured_content)
             await asyncio.gather(*visits)
             (params, *more) = asked
             # A client that is away meanwhile comes back, and is asked again until the login is there.

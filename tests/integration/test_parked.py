@@ -516,12 +516,7 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: P
         await until(lambda: MADE["hangs"] == 1, "it goes on")
         assert not await broker.parked_runs.stop(run_id, "token"), "another principal"
         assert await broker.parked_runs.stop(run_id, "embedding")
-
-        async def is_over() -> bool:
-            status = await broker.parked_runs.status(run_id, "embedding")
-            return status is not None and status.outcome == "CANCELLED"
-
-        await until_found(is_over, "it has ended")
+        await until_kept(broker, run_id, "CANCELLED")
         assert MADE == {"write 1": 1, "hangs": 1}
 
 

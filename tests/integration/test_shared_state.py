@@ -16,12 +16,12 @@ from cellblock.app.config.load import parse_settings
 from cellblock.fleet import presence
 from cellblock.record import going_on
 from cellblock.record.rows import Head
-from cellblock.run.response import RunResponse
 from support import local_tools
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests
 from support.local_tools import IMPORTS, LIGHT, MADE, read, write
 from support.opened_journals import heads_of
+from support.parked_runs import response_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
@@ -154,14 +154,10 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         await kept_as(broker, "running")
         await asyncio.sleep(5 * going_on.POLL_SECONDS)
         assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
+        head = await kept_as(broker, "running")
         process.send_signal(signal.SIGKILL)
         await process.wait()
-
-        async def outcome() -> RunResponse | None:
-            (head,) = await heads_of(broker.parked_runs._journals)
-            return await broker.parked_runs.outcome(head.id)
-
-        response = await until_found(outcome, "it has ended")
+        response = await response_of(broker, head.id, head.principal)
     assert response.decoded().result == [1, "may_have_run"], response
     assert MADE == {}, "a call was made that may have run, or that was answered"
 

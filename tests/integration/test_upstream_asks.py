@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +16,33 @@ from cellblock import Broker
 from cellblock.run.policy.asking import Caller
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready
-from support.entries import forked_server, settings
+from support.entries import Entry, entry, forked_server, settings
 from support.params import mostly
 from support.responses import succeeded
 from support.waits import until, within
 
-Asked = list[tuple[str, str]]
+
+@contextmanager
+def entry_of(*options: str) -> Generator[Entry]:
+    """That of `asking_server.py` over stdio, or over HTTP, where it is killed at the end."""
+    command = forked_server("asking_server.py", *options)
+    if options[0] == "stdio":
+        yield entry(command)
+        return
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield {"url": f"http://127.0.0.1:{process.stdout.readline().split()[1]}/mcp"}
+        finally:
+            process.kill()
 
 
 @asynccontextmanager
 async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator[Broker]:
-    """A broker in front of `asking_server.py`."""
-    command = forked_server("asking_server.py", *options)
-    if options[0] == "http":
-        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE)
-        try:
-            port = (await within(process.stdout.readline())).split()[1].decode()
-            async with started(folder, {"url": f"http://127.0.0.1:{port}/mcp"}, upstream) as broker:
-                yield broker
-        finally:
-            process.kill()
-            await process.wait()
-        return
-    async with started(folder, {"command": command[0], "args": command[1:]}, upstream) as broker:
-        yield broker
-
-
-@asynccontextmanager
-async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any]) -> AsyncGenerator[Broker]:
-    async with ready(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
-        assert "asking" in broker.catalog.servers, broker.catalog.unavailable
-        yield broker
+    """A broker in front of such a server."""
+    with entry_of(*options) as made:
+        async with ready(settings(folder, {"asking": made}, upstream=upstream)) as broker:
+            assert "asking" in broker.catalog.servers, broker.catalog.unavailable
+            yield broker
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +94,7 @@ class Person:
         wait: Callable[[], Awaitable[object]] | None = None,
         mode: str = "legacy",
     ) -> None:
-        self.asked: Asked = []
+        self.asked: list[tuple[str, str]] = []
         self._name = name
         self._wait = wait
         self.client = Client(
@@ -148,19 +144,20 @@ def script(tool: str, **arguments: Any) -> str:
 async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
     ada = Person(older, "ada")
     async with ada.client:
-        assert await ada.call("elicit") == "accept ada"
-        assert await ada.call("elicit_url") == "accept"
-        assert await ada.call("sample") == "hi from ada"
-        assert await ada.call("roots") == "file:///ada"
+        answers = [await ada.call(tool) for tool in ("elicit", "elicit_url", "sample", "roots")]
+    assert answers == ["accept ada", "accept", "hi from ada", "file:///ada"]
     assert ada.asked == [
         ("form", "asking: Who are you?"),
         ("url", "asking: Agree there."),
         ("sample", "10"),
     ]
     async with Client(FrontServer(older, version="1").open(), mode="legacy") as bare:
-        assert await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
-        assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
-        assert await result_of(bare, "roots") == "", "no roots are none"
+        assert [await result_of(bare, tool) for tool in ("elicit", "sample", "roots")] == [
+            "refused -32601: The client does not support elicitation.",
+            "refused -32601: The client does not support sampling.",
+            # No roots are none.
+            "",
+        ]
     nobody = succeeded(await within(older.run(script("elicit"))))
     assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
 
@@ -232,9 +229,8 @@ async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, m
 async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
     ada = Person(narrow, "ada")
     async with ada.client:
-        assert "refused" in await ada.call("elicit")
-        assert "refused" in await ada.call("sample")
-        assert await ada.call("roots") == "file:///ada"
+        answers = [await ada.call(tool) for tool in ("elicit", "sample", "roots")]
+    assert [answer.partition(" ")[0] for answer in answers] == ["refused", "refused", "file:///ada"]
     assert ada.asked == []
 
 
@@ -263,11 +259,12 @@ class Watching:
 
 
 async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    broker = each
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
-    request = {"code": script("talk")}
-    assert succeeded(await within(broker.run_request(request, Caller(requester=watching)))) == "talked"  # type: ignore[arg-type]
+    assert (
+        succeeded(await within(each.run_request({"code": script("talk")}, Caller(requester=watching))))
+        == "talked"
+    )  # type: ignore[arg-type]
     await until(lambda: watching.told, "progress was told")
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 
@@ -275,9 +272,12 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
         return [record for record in caplog.records if record.name == "cellblock.tools.upstream.messages"]
 
     await until(messages, "the message was logged")
+    # The one at level debug is left out.
     [record] = messages()
-    assert record.levelno == logging.ERROR, "and the one at level debug is left out"
-    assert record.getMessage() == r'asking[disk\x1b[2J]: {"said": "the disk is full"}'
+    assert (record.levelno, record.getMessage()) == (
+        logging.ERROR,
+        r'asking[disk\x1b[2J]: {"said": "the disk is full"}',
+    )
     assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\x1b[2J")
 
 

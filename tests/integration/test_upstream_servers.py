@@ -119,36 +119,40 @@ async def test_no_usable_answer_is_a_tool_call_error_within_the_bound(
     assert [entry.ok for entry in response.tool_trace] == [False, True, True]
 
 
-async def test_half_of_an_emoji_costs_that_half_and_no_answer(broker: Broker) -> None:
-    """JSON allows it, and JavaScript's servers write it when they cut a text."""
-    content = r'{"\ud83d":["abcd\ud83d","\ud83d\ude00","\\ud83d"]}'
-    text = '"result":{"content":[],"structuredContent":' + content + "}"
-    code = f"""
-        import {{ raw }} from "@codemode/servers/plain";
-        globalThis.__codemode_result__ = await raw({{ text: {json.dumps(text)} }});
-    """
-    assert succeeded(await within(broker.run(code))) == {"\ufffd": ["abcd\ufffd", "\U0001f600", "\\ud83d"]}
+HALVES = r'"result":{"content":[],"structuredContent":{"\ud83d":["abcd\ud83d","\ud83d\ude00","\\ud83d"]}}'
 
 
-async def test_structured_content_needs_no_text_beside_it(broker: Broker) -> None:
-    code = """
-        import { raw } from "@codemode/servers/plain";
-        const failed = await raw({ text: '"result":{"structuredContent":{"why":"no such issue"},"isError":true}' })
-            .catch((error) => error.message);
-        globalThis.__codemode_result__ = [failed, await raw({ text: '"result":{"structuredContent":{"a":1}}' })];
-    """
-    assert succeeded(await within(broker.run(code))) == ['{"why": "no such issue"}', {"a": 1}]
-
-
-async def test_an_answer_as_deep_as_mcp_allows_arrives(broker: Broker) -> None:
-    code = """
-        import { deep } from "@codemode/servers/plain";
-        let value = (await deep({ depth: 100 })).value;
-        let depth = 1;
-        while (value.length) { value = value[0]; depth++; }
-        globalThis.__codemode_result__ = depth;
-    """
-    assert succeeded(await within(broker.run(code))) == 100
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        # JSON allows it, and JavaScript's servers write it when they cut a text.
+        (
+            f"export default await raw({{ text: {json.dumps(HALVES)} }});",
+            {"\ufffd": ["abcd\ufffd", "\U0001f600", "\\ud83d"]},
+        ),
+        (
+            """
+            const failed = await raw({ text: '"result":{"structuredContent":{"why":"no such issue"},"isError":true}' })
+                .catch((error) => error.message);
+            export default [failed, await raw({ text: '"result":{"structuredContent":{"a":1}}' })];
+            """,
+            ['{"why": "no such issue"}', {"a": 1}],
+        ),
+        (
+            """
+            let value = (await deep({ depth: 100 })).value;
+            let depth = 1;
+            while (value.length) { value = value[0]; depth++; }
+            export default depth;
+            """,
+            100,
+        ),
+    ],
+    ids=["half of an emoji costs that half", "no text beside structured content", "as deep as MCP allows"],
+)
+async def test_an_unusual_answer_arrives(broker: Broker, code: str, result: Any) -> None:
+    imports = 'import { deep, raw } from "@codemode/servers/plain";\n'
+    assert succeeded(await within(broker.run(imports + code))) == result
 
 
 async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker) -> None:

