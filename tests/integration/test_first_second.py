@@ -12,9 +12,8 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from cellblock import Broker
+from cellblock import Broker, InvalidRequest
 from cellblock.app import assembly
-from cellblock.base.errors import InvalidRequest
 from cellblock.serve.mcp.manual import STARTING, STARTING_AS_KNOWN
 from support.asking_client import stdio
 from support.entries import plain_server, settings, write_config

@@ -16,12 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock import Broker, Grantee, RunResponse
+from cellblock import Broker, CellblockError, Grantee, QuestionId, RunResponse, Settings
 from cellblock.base.database import Away, SqliteDatabase
-from cellblock.base.errors import CellblockError
-from cellblock.base.questions import QuestionId
 from cellblock.base.settings.sections import MIB
-from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on

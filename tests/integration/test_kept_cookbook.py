@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, Catalog, ConfigError
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
 from cellblock.app.cli.script_tests import WORD, against, replayed, type_checked, worst
-from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.record.journal import Journal
 from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.saving import save
 from cellblock.record.scripts.script_file import KeptScript
-from cellblock.tools.catalog.model import Catalog
 from cellblock.types.check.checker import TypeChecker
 from support.documents import examples
 from support.entries import settings, tracker

@@ -16,16 +16,14 @@ from hypothesis import given as given_values
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as some
 
-from cellblock import Broker, RunResponse, tool
+from cellblock import Broker, Diagnostic, Grant, RunResponse, tool
 from cellblock.app.assembly import library_of
 from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import replay
-from cellblock.base.settings.policy import Grant
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
-from cellblock.run.response import Diagnostic
 from support.entries import for_tests, settings
 from support.params import mostly
 from support.responses import succeeded

@@ -34,7 +34,11 @@ pytestmark = [
 
 TWENTY_CALLS = """
     import { echo } from "@codemode/servers/plain";
-    for (let number = 0; number < 20; number++) await echo({ number });
+    for (let number = 0; number < 20; number++) {
+        await echo({ number });
+        // So that its host can be stopped in their midst.
+        await new Promise((done) => setTimeout(done, 50));
+    }
     globalThis.__codemode_result__ = "all";
 """
 IN_A_CALL = """

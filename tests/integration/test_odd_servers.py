@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, RunResponse
-from cellblock.app.config.load import load_settings
+from cellblock import Broker, RunResponse, load_settings
 from cellblock.base.state_dir import LOGS
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.lookup import inspect_tool

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import support.local_tools
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.budget import CLIENT_BYTES
@@ -32,6 +31,7 @@ from cellblock.record.store import JournalStore
 from support.brokers import no_process, ready
 from support.entries import entry, for_tests, forked_server
 from support.local_tools import IMPORTS, MADE, read, write
+from support.local_tools import broker_on as broker_with_tools
 from support.params import mostly
 from support.waits import until, until_found, within
 
@@ -40,7 +40,7 @@ ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 
-broker_on = partial(support.local_tools.broker_on, policy=ASKS)
+broker_on = partial(broker_with_tools, policy=ASKS)
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import psutil
 import pytest
 from mcp import Client
 
-from cellblock import Broker, InvalidRequest, Settings
+from cellblock import Broker, InvalidRequest, QuestionId, Settings
 from cellblock.base.database import StoreError
-from cellblock.base.questions import QuestionId
 from cellblock.record import held_calls
 from cellblock.record.store import JournalStore
 from cellblock.run.questions import MAX_QUESTIONS

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from cellblock import Broker, tool
-from cellblock.base.errors import InvalidRequest
-from cellblock.run.policy.asking import Grantee
+from cellblock import Broker, Grantee, InvalidRequest, tool
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.tool_name import TOOL_NAME

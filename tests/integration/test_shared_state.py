@@ -16,10 +16,10 @@ from cellblock.app.config.load import parse_settings
 from cellblock.fleet import presence
 from cellblock.record import going_on
 from cellblock.record.rows import Head
-from support import local_tools
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests
 from support.local_tools import IMPORTS, LIGHT, MADE, read, write
+from support.local_tools import broker_on as broker_with_tools
 from support.opened_journals import heads_of
 from support.parked_runs import response_of
 from support.postgresql import Postgres
@@ -246,5 +246,5 @@ async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directo
     MADE.clear()
     policy = {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}}
     for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
-        async with local_tools.broker_on(tmp_path, [read, hold], policy=policy) as broker:
+        async with broker_with_tools(tmp_path, [read, hold], policy=policy) as broker:
             assert (await within(broker.run(CALLS))).result == expected

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, Settings
 from cellblock.app.cli import approval
-from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.definitions import canonical, digest

@@ -13,10 +13,8 @@ import psutil
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from cellblock import Broker, RunResponse, tool
-from cellblock.base.errors import InvalidRequest
+from cellblock import Broker, Grantee, InvalidRequest, RunResponse, tool
 from cellblock.base.store import opened_file
-from cellblock.run.policy.asking import Grantee
 from cellblock.types.check import compiler
 from cellblock.types.learning.store import TABLES, Observations
 from support.brokers import ready

@@ -65,9 +65,8 @@ async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Brok
 
 @pytest.fixture(scope="module")
 async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    own = {"asking": {"max_concurrent_calls": 2, "call_timeout_ms": 4000}}
     folder = tmp_path_factory.mktemp("narrow")
-    async with asking(folder, "stdio", "--older", servers=own, passed_on=["roots"]) as broker:
+    async with asking(folder, "stdio", "--older", passed_on=["roots"]) as broker:
         yield broker
 
 
@@ -299,19 +298,6 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
         await within(heard.wait(), 30)
         work.cancel()
         await asyncio.wait([work])
-
-
-async def test_bounds_of_one_server(narrow: Broker) -> None:
-    """Two places for all runs together, and a time of its own."""
-    session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
-    busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
-    await until(lambda: session._turns.locked(), "both places are taken")  # type: ignore[union-attr]
-    waited = succeeded(await within(narrow.run(script("roots"))))
-    timed_out = [succeeded(run) for run in await within(busy)]
-    assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out
-    # The third got the place that the first two left, or had waited as long as they had.
-    assert waited == "" or "has had its most calls at once for 4 s; roots was not called" in waited
-    assert succeeded(await within(narrow.run(script("roots")))) == ""
 
 
 async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from cellblock.app.cli.doctor import findings, fix_of
 from support.brokers import ready
 from support.entries import forked_server, http_server, ledger, plain_server, sdk_server, settings
 from support.http_server import Answering, free_port, serving
+from support.nesting import nested
 from support.params import mostly
 from support.public_servers import node_entry
 from support.responses import error_of, succeeded
@@ -360,19 +361,17 @@ def listing(folder: Path, pages: list[list[dict[str, Any]]], **more: Any) -> dic
     return plain_server("--definitions", definitions)
 
 
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object"}
-    for _ in range(depth):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return schema
-
-
 async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = [
         tool("long_text", "d" * 100_000),
-        tool("deep", inputSchema=nested(70)),
+        tool(
+            "deep",
+            inputSchema=nested(
+                70, lambda inner: {"type": "object", "properties": {"a": inner}}, {"type": "object"}
+            ),
+        ),
         tool("wide", inputSchema={"type": "object", "enum": list(range(20_000))}),
         tool("n" * 5_000),
         tool("twice", "Is the first"),

@@ -9,8 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, tool
-from cellblock.run.response import RunResponse
+from cellblock import Broker, RunResponse, tool
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import TypeChecker
 from support.brokers import ready

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
-from cellblock.run.policy.asking import Grantee, Question, Verdict
+from cellblock import Broker, Grantee, Question, Verdict
 from support.brokers import ready
 from support.entries import SERVERS, settings
 from support.responses import succeeded
