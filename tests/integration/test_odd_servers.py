@@ -132,11 +132,8 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
         "It does not say its name and version as texts.",
         "Its instructions are no text.",
     )
-    for warning in (
-        *mute.warnings,
-        "Its tool list ends at page 2, which it refused: no such cursor.",
-    ):
-        assert sum(warning in text for text in records) == 1
+    told = (*mute.warnings, "Its tool list ends at page 2, which it refused: no such cursor.")
+    assert [sum(warning in text for text in records) for warning in told] == [1] * 6
 
 
 async def test_what_is_no_message_is_in_the_log_of_its_server(tmp_path: Path) -> None:

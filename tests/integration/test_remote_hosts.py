@@ -224,8 +224,8 @@ async def test_a_host_lends_the_places_of_an_idle_broker_to_a_loaded_one_and_tak
         one.go_on.set()
         await until(lambda: other.inside == 1, "the other broker has work now, too", START_BOUND)
         other.go_on.set()
-        for response in await within(asyncio.gather(*held, waiting), START_BOUND):
-            assert succeeded(response) == {"result": "held"}
+        responses = await within(asyncio.gather(*held, waiting), START_BOUND)
+        assert [succeeded(response) for response in responses] == [{"result": "held"}] * 7
         assert one.most == 4 and len(workers_of(process.pid)) <= 4
         process.terminate()
         assert await within(process.wait()) == 0
@@ -264,14 +264,16 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
         async with Broker(settings(tmp_path / "other", hosts=keys.section(local=False))) as broker:
             process = await start_host(endpoint, "--capacity", "2")
-            for _ in range(2):
-                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            assert [await within(killed.stdout.readline(), START_BOUND) for _ in range(2)] == [
+                b"inside\n"
+            ] * 2
             process.terminate()
             await within(process.wait())
             both = await start_host(f"{endpoint} {broker.hosts_endpoint}", "--capacity", "2")
             await hosts(broker, {both.pid})
-            for _ in range(2):
-                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            assert [await within(killed.stdout.readline(), START_BOUND) for _ in range(2)] == [
+                b"inside\n"
+            ] * 2
             taken = workers_of(both.pid)
             waiting = asyncio.create_task(broker.run(ANSWER))
             killed.kill()

@@ -108,9 +108,8 @@ async def test_a_changed_catalog_takes_another_process(tmp_path: Path) -> None:
     ids=["it insists", "the policy says never", "Deno compiles it", "an import that cannot be replaced"],
 )
 async def test_these_have_a_process_of_their_own(broker: Broker, code: str, more: dict[str, Any]) -> None:
-    for _ in range(3):
-        response = await broker.run(code, **more)
-        assert (succeeded(response), response.usage.reused) == ("undefined", None)
+    ran = [await broker.run(code, **more) for _ in range(3)]
+    assert [(one.result, one.usage.reused) for one in ran] == [("undefined", None)] * 3
 
 
 async def test_scripts_import_call_and_find_out_as_ever(broker: Broker) -> None:
@@ -201,8 +200,7 @@ async def test_clients_who_reuse_nothing_have_plain_workers(tmp_path: Path) -> N
     lasting, plain = {confinement.CONTEXTS_SCRIPT}, {confinement.BOOT_SCRIPT}
     async with Broker(settings(tmp_path, pool=pool, policy={"clients": {"team:a": {"tools": []}}})) as made:
         await until(lambda: _booted_from(made) == lasting, "workers boot")
-        for _ in range(6):
-            assert (await made.run(PLAIN)).usage.reused is None
+        assert [(await made.run(PLAIN)).usage.reused for _ in range(6)] == [None] * 6
         await until(lambda: _booted_from(made) == plain, "the others' workers are plain")
         assert succeeded(await _used(made, PLAIN, client="team:a")) == "undefined"
         await until(lambda: _booted_from(made) == lasting | plain, "there are both")

@@ -193,12 +193,12 @@ async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tm
             )
             told += [answer.text, str(broker.output_of(server, server.by_export["give"], principal))]
             async with client_of(broker, principal) as client:
-                for tool_name, asked in (
-                    ("inspect_tool", {"tool_name": "give"}),
-                    ("search_tools", {"query": "give"}),
-                    (TOOL_NAME, call),
-                ):
-                    told.append(str(await within(client.call_tool(tool_name, asked))))
+                asked = {
+                    "inspect_tool": {"tool_name": "give"},
+                    "search_tools": {"query": "give"},
+                    TOOL_NAME: call,
+                }
+                told += [str(await within(client.call_tool(*one))) for one in asked.items()]
             assert [set(NAMES.findall(text)) for text in told] == [names] * 8, who
     async with ready(proxy, tools=[give]) as broker:
         for who, names in shown.items():

@@ -156,8 +156,11 @@ class Play:
                 lives.append([])
             lives[-1].append(step)
         async with AsyncExitStack() as stack:
+            profile = ["--profile", "proxy"] if self.scenario.over == "proxy" else []
             served = (
-                await stack.enter_async_context(self._daemon())
+                await stack.enter_async_context(
+                    daemon(self.folder, *profile, servers=self.servers, **self.section)
+                )
                 if self.scenario.over in ("http", "proxy")
                 else None
             )
@@ -259,10 +262,6 @@ class Play:
             if not response.parked:
                 return response
         raise AssertionError(f"it was parked {MOST_PARKS} times: {self.asked}")
-
-    def _daemon(self) -> Any:
-        options = ["--profile", "proxy"] if self.scenario.over == "proxy" else []
-        return daemon(self.folder, *options, servers=self.servers, **self.section)
 
     @asynccontextmanager
     async def _client(self, served: Any, mode: str) -> AsyncGenerator[Asked]:
