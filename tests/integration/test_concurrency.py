@@ -6,6 +6,7 @@ make them are told, and cost nobody else anything.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -15,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Broker, InvalidRequest, Observer, RunResponse, tool
-from support.brokers import ready
+from cellblock import Broker, InvalidRequest, RunResponse, tool
+from support.brokers import begun, ready
 from support.entries import plain_server, settings
 from support.params import mostly
 from support.processes import workers_of
@@ -213,36 +214,29 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
     if len(cores) == 1:
         pytest.skip("there is one core only")
     others = cores - {min(cores)}
-    limits = {"timeoutMs": 60_000, "maxCpuMs": 60_000}
     async with Broker(settings(tmp_path, pool={"warm": 2})) as broker:
 
         def kept_off() -> set[int]:
             found: set[int] = set()
             for worker in workers_of(broker.host_pid):
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     found |= {worker.pid} if os.sched_getaffinity(worker.pid) == others else set()
-                except ProcessLookupError:
-                    continue
             return found
 
         def computed() -> float:
             times = [worker.cpu_times() for worker in workers_of(broker.host_pid)]
             return sum(one.user + one.system for one in times)
 
-        async def heavy(code: str, observer: Observer | None = None) -> RunResponse:
-            return await broker.run(code, client="heavy", limits=limits, observer=observer)
-
-        runs = [asyncio.create_task(heavy("for (;;);")) for _ in range(COMPUTING)]
+        heavy = {"client": "heavy", "limits": {"timeoutMs": 60_000, "maxCpuMs": 60_000}}
+        runs = [asyncio.create_task(broker.run("for (;;);", **heavy)) for _ in range(COMPUTING)]
         await until(lambda: computed() > COMPUTING, "they have computed for a second each")
         assert kept_off() == set(), "nobody is there to leave it to"
         for _ in range(ATTEMPTS):
             succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="light")))
             await until(lambda: len(kept_off()) == COMPUTING, "the runs that compute are kept off a core")
-            computing, begun = kept_off(), asyncio.Event()
+            computing = kept_off()
             waits = "console.log('begun'); await new Promise(() => setTimeout(() => 0, 1e9));"
-            observer = Observer(on_log=lambda _, begun=begun: begun.set())
-            runs.append(asyncio.create_task(heavy(waits, observer)))
-            await within(begun.wait())
+            runs.append(await begun(broker, waits, **heavy))
             if is_kept_off := bool(kept_off() - computing):
                 break
         assert is_kept_off, "its client's next run is so from its start"

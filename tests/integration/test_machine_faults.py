@@ -21,7 +21,7 @@ from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.brokers import host_of, ready
-from support.entries import CELLBLOCK, ledger, plain_server, settings
+from support.entries import CELLBLOCK, plain_server, recorded, settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
@@ -61,10 +61,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield started
 
 
-def calls(tmp_path: Path, tool: str) -> int:
-    return sum(event.get("tool") == tool for event in ledger(tmp_path / "ledger.jsonl"))
-
-
 async def works(broker: Broker) -> None:
     code = "globalThis.__codemode_result__ = 6 * 7;"
     assert succeeded(await within(broker.run(code), RECOVERY_BOUND_SECONDS)) == 42
@@ -89,13 +85,13 @@ async def test_a_host_that_is_stopped_for_a_while_loses_and_repeats_nothing(
 ) -> None:
     host = host_of(broker)
     run = asyncio.create_task(broker.run(TWENTY_CALLS))
-    await until(lambda: calls(tmp_path, "echo") >= 3, "some calls")
+    await until(lambda: recorded(tmp_path / "ledger.jsonl", tool="echo") >= 3, "some calls")
     host.suspend()
     await asyncio.sleep(1.0)
     assert not run.done()
     host.resume()
     assert succeeded(await within(run)) == "all"
-    assert calls(tmp_path, "echo") == 20
+    assert recorded(tmp_path / "ledger.jsonl", tool="echo") == 20
     assert broker.host_pid == host.pid
 
 
@@ -126,7 +122,7 @@ async def test_a_cut_connection_ends_its_runs_once_and_a_new_host_serves(
 ) -> None:
     host = host_of(broker)
     run = asyncio.create_task(broker.run(IN_A_CALL))
-    await until(lambda: calls(tmp_path, "never") == 1, "a call in flight")
+    await until(lambda: recorded(tmp_path / "ledger.jsonl", tool="never") == 1, "a call in flight")
     processes = [host, *workers_of(host.pid)]
     cut = wires()
     assert cut
@@ -138,7 +134,10 @@ async def test_a_cut_connection_ends_its_runs_once_and_a_new_host_serves(
     await gone(processes)
     await works(broker)
     assert broker.host_pid != host.pid
-    assert (calls(tmp_path, "echo"), calls(tmp_path, "never")) == (1, 1)
+    assert (
+        recorded(tmp_path / "ledger.jsonl", tool="echo"),
+        recorded(tmp_path / "ledger.jsonl", tool="never"),
+    ) == (1, 1)
 
 
 async def test_a_socket_file_that_is_removed_is_made_anew_for_the_next_host(broker: Broker) -> None:

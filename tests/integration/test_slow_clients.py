@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.cellblock_zygote import Command, started
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, recorded, write_config
 from support.processes import descendants, gone
 from support.waits import until, within
 
@@ -53,16 +53,16 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
         for number in range(RUNS):
             arguments = {"name": "codemode.run", "arguments": {"code": BIG.replace("NUMBER", str(number))}}
             process.stdin.write(message(100 + number, "tools/call", arguments))
-        await until(lambda: len(calls(tmp_path)) == RUNS, "every run has called its tool", bound=40)
+        await until(
+            lambda: recorded(tmp_path / "ledger.jsonl", tool="echo") == RUNS,
+            "every run has called its tool",
+            bound=40,
+        )
         yield process
     finally:
         if process.returncode is None:
             process.kill()
         await within(process.communicate())
-
-
-def calls(tmp_path: Path) -> list[Any]:
-    return [event for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "echo"]
 
 
 async def read_line(process: Process | Command, rest: bytearray) -> bytes:
@@ -87,7 +87,7 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
         assert sorted(answered) == [100 + number for number in range(RUNS)]
         process.stdin.close()
         assert await within(process.wait()) == 0
-    assert len(calls(tmp_path)) == RUNS
+    assert recorded(tmp_path / "ledger.jsonl", tool="echo") == RUNS
 
 
 @pytest.mark.parametrize("way", ["closes stdin", "SIGTERM", "closes both"])
