@@ -11,9 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 from cellblock import Broker, HostUnavailable
 from cellblock.run.calls import ToolCalls
 from support.brokers import begun, host_of, ready
+from support.commands import cellblock, piped
 from support.entries import CELLBLOCK, WARM, ledger, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -184,20 +183,6 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
 # ---- a whole broker in a process of its own --------------------------------------------------------------
 
 
-@asynccontextmanager
-async def cellblock(*arguments: str, stdin: int | None = PIPE) -> AsyncGenerator[Process]:
-    """A `cellblock` command, killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *arguments, stdin=stdin, stdout=PIPE, stderr=PIPE
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await within(process.communicate())
-
-
 async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
     """The descendants of a process, as soon as there is one whose command line has each of `parts`."""
 
@@ -234,7 +219,8 @@ async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: s
     # A server of others is not so quick to see that nobody is there any more.
     more = {"everything": node_entry("server-everything", "stdio")} if number is signal.SIGKILL else {}
     parts = (*PARTS, *(["server-everything"] if more else []))
-    async with cellblock(*await running_script(tmp_path, **more)) as process:
+    async with piped(*await running_script(tmp_path, **more), program=CELLBLOCK) as running:
+        process = running.process
         await called(tmp_path / "ledger.jsonl", "never")
         left = await all_of(process.pid, *parts)
         process.send_signal(number)
@@ -255,28 +241,19 @@ async def test_what_a_killed_broker_left_is_removed_by_the_next_which_repeats_no
     state = Path("/tmp") / f"cellblock-test-{os.getpid()}"  # short enough for a socket inside it
     arguments = [*(await running_script(tmp_path)), "--state-dir", str(state)]
     try:
-        async with cellblock(*arguments) as process:
+        async with piped(*arguments, program=CELLBLOCK) as running:
             await called(tmp_path / "ledger.jsonl", "never")
-            process.kill()
-            await within(process.wait())
+            running.process.kill()
+            await within(running.process.wait())
         assert len(list((state / "run").glob("broker-*"))) == 1
         (tmp_path / "script.js").write_text("globalThis.__codemode_result__ = 1;")
-        async with cellblock(*arguments) as process:
-            said = json.loads(await within(process.stdout.read()))
-            assert (await within(process.wait()), said["result"]) == (0, 1)
+        done = await cellblock(*arguments, program=CELLBLOCK)
+        assert (done.code, json.loads(done.out)["result"]) == (0, 1)
         assert [*(state / "run").iterdir()] == []
-        called_once = [
-            event["tool"] for event in ledger(tmp_path / "ledger.jsonl") if event["event"] == "call"
-        ]
-        assert called_once == ["echo", "never"]
+        calls = [event["tool"] for event in ledger(tmp_path / "ledger.jsonl") if event["event"] == "call"]
+        assert calls == ["echo", "never"]
     finally:
         shutil.rmtree(state, ignore_errors=True)
-
-
-def request(number: int, method: str, parameters: dict[str, Any]) -> bytes:
-    return (
-        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}).encode() + b"\n"
-    )
 
 
 @pytest.mark.parametrize("number", mostly([None], [signal.SIGKILL, signal.SIGTERM, None]), ids=str)
@@ -286,24 +263,23 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     """With a run in flight; after a signal although the client keeps its end of stdin open."""
     config = write_config(tmp_path, plain(tmp_path))
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
-    async with cellblock(*arguments) as process:
+    async with piped(*arguments, program=CELLBLOCK) as running:
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        process.stdin.write(request(1, "initialize", hello))
-        assert (
-            json.loads(await within(process.stdout.readline()))["result"]["serverInfo"]["name"] == "cellblock"
-        )
-        process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-        process.stdin.write(
-            request(2, "tools/call", {"name": "codemode.run", "arguments": {"code": IN_A_CALL}})
+        running.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+        assert (await running.answer())["result"]["serverInfo"]["name"] == "cellblock"
+        run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}
+        running.send(
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": run},
         )
         await called(tmp_path / "ledger.jsonl", "never")
-        left = await all_of(process.pid, *PARTS)
+        left = await all_of(running.process.pid, *PARTS)
         if number is None:
-            process.stdin.close()
+            running.close()
         else:
-            process.send_signal(number)
-        await within(process.wait(), 15)
+            running.process.send_signal(number)
+        await within(running.process.wait(), 15)
         await gone(left)
     if number is not signal.SIGKILL:
         assert list((tmp_path / "s" / "run").glob("*")) == []

@@ -4,7 +4,6 @@ Where two brokers share a PostgreSQL, what one lets in runs at both, and nothing
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
 from support.entries import for_tests, settings
 from support.params import mostly
+from support.replicas import KEY
 from support.responses import succeeded
 from support.waits import until, until_found, within
 
@@ -485,7 +485,6 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     assert second <= (1000 - first) // 2
 
 
-KEY = base64.b64encode(bytes(range(32))).decode()
 CALL_REPORT = (
     'import { report } from "@codemode/scripts";\nglobalThis.__codemode_result__ = await report({});'
 )

@@ -122,8 +122,6 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
 
 async def value(broker: Broker, expression: str) -> Any:
     code = f"""import * as local from "@codemode/servers/local";
-        const caught = (work) => work().then((value) => ({{ value }}), (error) => ({{ name: error.name,
-            message: error.message, hint: error.hint, certainty: error.certainty, path: error.path }}));
         globalThis.__codemode_result__ = {expression};"""
     return succeeded(await within(broker.run(code), 60))
 

@@ -19,9 +19,10 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, ConfigError, tool
+from cellblock import Broker, ConfigError
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
+from integration.holding import Holding
 from support.cellblock_zygote import forked_python, started
 from support.documents import ROOT
 from support.entries import settings
@@ -92,30 +93,6 @@ async def until_said(process: Process, words: bytes) -> None:
 async def hosts(broker: Broker, pids: set[int]) -> None:
     """Waits until just these hosts are connected."""
     await until(lambda: {hello.pid for hello in broker.hosts} == pids, f"hosts {pids}", START_BOUND)
-
-
-class Holding:
-    """A tool that holds its runs until it is told, and counts them."""
-
-    def __init__(self) -> None:
-        self.inside = self.most = 0
-        self.go_on = asyncio.Event()
-
-        @tool()
-        async def hold() -> str:
-            """Waits."""
-            self.inside += 1
-            self.most = max(self.most, self.inside)
-            await self.go_on.wait()
-            self.inside -= 1
-            return "held"
-
-        self.tool = hold
-
-    RUN = """
-        import { hold } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await hold({});
-    """
 
 
 async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(

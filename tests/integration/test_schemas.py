@@ -6,8 +6,7 @@
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,11 +166,8 @@ async def gives(broker: Broker, who: str, given: str) -> None:
     await broker.learnt(30.0)
 
 
-@asynccontextmanager
-async def client_of(broker: Broker, principal: str) -> AsyncGenerator[Client]:
-    front = FrontServer(broker, version="1", owner_of=lambda _: Owner(principal, principal))
-    async with Client(front.open()) as client:
-        yield client
+def client_of(broker: Broker, principal: str) -> Client:
+    return Client(FrontServer(broker, version="1", owner_of=lambda _: Owner(principal, principal)).open())
 
 
 async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Brokers with state directories of their own share a PostgreSQL: what one leaves, another goes on with."""
 
 import asyncio
-import base64
 import json
 import logging
 import signal
@@ -23,9 +22,9 @@ from support.local_tools import broker_on as broker_with_tools
 from support.opened_journals import heads_of
 from support.parked_runs import response_of
 from support.postgresql import Postgres
+from support.replicas import KEY
 from support.waits import until, until_found, within
 
-KEY = base64.b64encode(bytes(range(32))).decode()
 GOES: dict[int, asyncio.Event] = {}
 """Lets each call of `hold` answer, by its number."""
 

@@ -27,11 +27,8 @@ BIG = """
 """One of these is more than a pipe holds (64 KiB)."""
 
 
-def message(number: int | None, method: str, parameters: dict[str, Any]) -> bytes:
-    said: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": parameters}
-    if number is not None:
-        said["id"] = number
-    return json.dumps(said).encode() + b"\n"
+def message(method: str, parameters: dict[str, Any], **number: int) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": parameters, **number}).encode() + b"\n"
 
 
 @asynccontextmanager
@@ -47,12 +44,12 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
     try:
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        process.stdin.write(message(1, "initialize", hello))
+        process.stdin.write(message("initialize", hello, id=1))
         await within(read_line(process, bytearray()))
-        process.stdin.write(message(None, "notifications/initialized", {}))
+        process.stdin.write(message("notifications/initialized", {}))
         for number in range(RUNS):
             arguments = {"name": "codemode.run", "arguments": {"code": BIG.replace("NUMBER", str(number))}}
-            process.stdin.write(message(100 + number, "tools/call", arguments))
+            process.stdin.write(message("tools/call", arguments, id=100 + number))
         await until(
             lambda: recorded(tmp_path / "ledger.jsonl", tool="echo") == RUNS,
             "every run has called its tool",

@@ -5,7 +5,6 @@ private key signs an assertion for each token and is shown to nobody (RFC 7523).
 """
 
 import asyncio
-import base64
 import json
 import logging
 import ssl
@@ -30,9 +29,9 @@ from support.http_server import Answering, free_port, serving
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
+from support.replicas import KEY
 from support.responses import succeeded
 from support.ring import Ring
-from support.shared_rows import KEY
 from support.waits import steady, until, until_found, warmed, within
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
@@ -143,7 +142,7 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
     tmp_path: Path, postgres: Postgres, postgres_url: str
 ) -> None:
     """With nothing else in common than PostgreSQL. While that is away, a token is used and not renewed."""
-    state = {"url": postgres_url, "key": base64.b64encode(KEY).decode()}
+    state = {"url": postgres_url, "key": KEY}
     # A machine that is busy takes seconds from the renewal to the last request of a connection.
     async with world(tmp_path, "--life", "6", "--slow-token", "300", state=state) as place:
         assert "in PostgreSQL" in (await place.run("auth", "login", "notes")).out

@@ -29,6 +29,8 @@ from cellblock.serve.http.waiting_runs import WaitingRuns
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.tools.catalog.model import READ
 from cellblock.tools.upstream.wire.results import ToolResult
+from integration.holding import Holding
+from support.asking_client import asking
 from support.brokers import ready
 from support.commands import command
 from support.entries import entry, forked_server, ledger, plain_server, settings, write_config
@@ -97,15 +99,6 @@ async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> No
 
 async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(tmp_path: Path) -> None:
     """It has the key of the process from before the run there read mail."""
-    enters, goes_on = asyncio.Event(), asyncio.Event()
-
-    @tool()
-    async def hold() -> str:
-        "Waits."
-        enters.set()
-        await goes_on.wait()
-        return "held"
-
     labels = {**LABELS, "local.*": {"secrecy": "public", "trust": "trusted", "sink": "private"}}
     pool = {"reuse": "principal", "warm": 0, "capacity": 1}
     made = settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels}, pool=pool)
@@ -116,14 +109,13 @@ async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(t
         first = f"""import {{ echo }} from "@codemode/servers/mail";
 import {{ hold }} from "@codemode/servers/local";
 await hold({{}}); {read}"""
-        enters.clear()
-        goes_on.clear()
-        async with ready(made, tools=[hold]) as broker:
+        holding = Holding()
+        async with ready(made, tools=[holding.tool]) as broker:
             before = asyncio.create_task(broker.run(first, grantee=owner))
-            await within(enters.wait())
+            await until(lambda holding=holding: holding.inside == 1, "it waits")
             after = asyncio.create_task(broker.run(first.replace(read, ""), grantee=owner))
             await until(lambda broker=broker: broker.facts().pool()["queued"] == 1, "the other one waits")
-            goes_on.set()
+            holding.go_on.set()
             assert (await within(before)).ok
             response = await within(after)
             assert response.ok and response.usage.reused == reused, response
@@ -254,25 +246,6 @@ def code(to: str = "ann@acme.example") -> str:
     return CODE % (json.dumps(SECRET), json.dumps(to))
 
 
-class Person:
-    """A client whose user says always when told to."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.asked: list[types.ElicitRequestFormParams] = []
-        self.content: dict[str, Any] = {}
-        self.client = Client(
-            FrontServer(broker, version="1").open(), mode="legacy", elicitation_callback=self.elicit
-        )
-
-    async def elicit(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
-        assert isinstance(params, types.ElicitRequestFormParams)
-        self.asked.append(params)
-        return types.ElicitResult(action="accept", content=self.content)
-
-    async def run(self, script: str) -> Any:
-        return (await within(self.client.call_tool("codemode.run", {"code": script}))).structured_content
-
-
 ASK = {"to": "mail.*", "then": "ask"}
 
 
@@ -285,19 +258,24 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
     file = write_config(tmp_path, entries(tmp_path), policy={**POLICY, "flows": before})
     async with ready(settings(tmp_path / "state", entries(tmp_path), policy=POLICY)) as broker:
         broker.on_always = always_in(file)
-        person = Person(broker)
-        async with person.client:
+        content: dict[str, Any] = {}
+
+        async def answer(_: str) -> types.ElicitResult:
+            return types.ElicitResult(action="accept", content=dict(content))
+
+        async with asking(FrontServer(broker, version="1").open(), "legacy") as person:
+            person.answer = answer
             # Without it, each is asked about.
             assert [(await person.run(code()))["diagnostics"] for _ in range(2)] == [[], []]
-            assert len(person.asked) == 2
-            person.content = {"always": True}
+            assert len(person.questions) == 2
+            content["always"] = True
             for _ in range(2):
                 await person.run(code())
-            assert len(person.asked) == 3 and sent(tmp_path) == 4
-            person.content = {}
+            assert len(person.questions) == 3 and sent(tmp_path) == 4
+            content.clear()
             await person.run(code("eve@evil.example"))
-            assert len(person.asked) == 4
-    text = person.asked[0].message
+            assert len(person.questions) == 4
+    text = person.questions[0]
     assert "mail.echo" in text and "private and untrusted" in text and "everybody may see" in text
     assert "THE END" in text.replace("\n  ", "") and "⟦" in text and "\u202e" not in text
     assert json.dumps(RULE, ensure_ascii=False) in text
