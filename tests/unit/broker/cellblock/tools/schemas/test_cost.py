@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -229,9 +228,8 @@ def test_a_text_that_is_too_long_for_its_pattern_is_not_checked(caplog: pytest.L
     validator = InputValidator(schema, label="notes.write")
     assert validator.check({"body": "x", "day": "today"}) is not None
     body = "x" * 10_000_000
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert validator.check({"body": body, "day": "today"}) is None
+    for _ in range(2):
+        assert validator.check({"body": body, "day": "today"}) is None
     assert len(caplog.records) == 1
     with pytest.raises(NotCheckable):
         validator.judge({"body": body, "day": "today"})

@@ -13,6 +13,7 @@ import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
@@ -35,7 +36,7 @@ from cellblock.types.check.faults import MAX_SHOWN
 from cellblock.types.check.parsed import ParsedScript
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
-from support.waits import until, within
+from support.waits import until
 
 from .conftest import SPECIFIER, Check, Faults, catalog_of
 
@@ -146,16 +147,11 @@ async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
 ) -> None:
     processes = await started(checker, check)
     await stop(processes[-1])
-    asked = asyncio.Event()
-    request = CompilerSession.request
-
-    async def noted(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
-        asked.set()
-        return await request(self, method, params)
-
-    monkeypatch.setattr(CompilerSession, "request", noted)
+    session: Any = checker._session  # pyright: ignore[reportPrivateUsage]
+    asked = AsyncMock(wraps=session.request)
+    monkeypatch.setattr(session, "request", asked)
     caller = asyncio.ensure_future(check(WRONG))
-    await within(asked.wait())
+    await until(lambda: asked.await_count, "the compiler is asked")
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
