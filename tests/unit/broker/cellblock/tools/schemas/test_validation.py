@@ -379,8 +379,9 @@ def test_a_schema_of_an_older_draft_that_does_not_say_so_is_checked(
     assert validator.check(wrong) is not None
     assert caplog.records == []
     # One that says what it is must be that, and rules that must hold are taken for 2020-12 alone.
-    stated = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-    assert not InputValidator(stated, strict=True).is_checking
+    assert not InputValidator(
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, strict=True
+    ).is_checking
     assert InputValidator(schema, strict=True).check(right) is not None
 
 

@@ -289,8 +289,11 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
 async def test_what_one_principal_alone_has_shown_stays_with_it(
     tmp_path: Path, by: Sequence[str | None], asks: str, learn: Any, shown: str, hidden: str
 ) -> None:
-    declared = {"type": "object", "additionalProperties": {"type": "integer"}}
-    world = World(tool(), tool("declared", output_schema=declared), learn=learn)
+    world = World(
+        tool(),
+        tool("declared", output_schema={"type": "object", "additionalProperties": {"type": "integer"}}),
+        learn=learn,
+    )
     for value, whose in zip((SECRET, PLAIN), by, strict=True):
         # Each in a process of its own: what is kept says whose it is.
         async with learning(tmp_path, learn=learn) as learner:
