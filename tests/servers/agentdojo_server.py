@@ -33,8 +33,7 @@ class Dojo:
         self.made: list[Any] = []
 
     def tools(self) -> list[dict[str, Any]]:
-        own = [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")]
-        return own + [
+        return [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")] + [
             {
                 "name": tool.name,
                 "description": tool.description,
@@ -91,11 +90,10 @@ def main() -> None:
             continue
         result: dict[str, Any] | None = None
         if method == "initialize":
-            info = {"name": "agentdojo", "version": VERSION}
             result = {
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {}},
-                "serverInfo": info,
+                "serverInfo": {"name": "agentdojo", "version": VERSION},
             }
         elif method == "tools/list":
             result = {"tools": dojo.tools()}

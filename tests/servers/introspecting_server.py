@@ -47,8 +47,7 @@ async def main() -> None:
     print(port, flush=True)
     issuer = (await asyncio.to_thread(sys.stdin.readline)).strip()
     authority: Any = Introspection(issuer, f"http://127.0.0.1:{port}/mcp", Path(sys.argv[1]))
-    app = protected_app(authority, argparse.Namespace(transport="http", modern_only=False))
-    await over_http(app, where)
+    await over_http(protected_app(authority, argparse.Namespace(transport="http", modern_only=False)), where)
 
 
 if __name__ == "__main__":

@@ -485,7 +485,6 @@ def _read(told: bytes, files: list[int]) -> Order:
     caller, umask, open_files = int(next(words)), int(next(words)), int(next(words))
     numbers = [int(next(words)) for _ in range(open_files)]
     arguments = [next(words) for _ in range(int(next(words)) + 1)]
-    environment = {name: value for name, _, value in (word.partition(b"=") for word in words)}
     return Order(
         program,
         caller,
@@ -493,7 +492,7 @@ def _read(told: bytes, files: list[int]) -> Order:
         umask,
         arguments[0],
         [os.fsdecode(word) for word in arguments[1:]],
-        environment,
+        {name: value for name, _, value in (word.partition(b"=") for word in words)},
     )
 
 

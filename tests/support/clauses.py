@@ -92,8 +92,7 @@ class Ledger:
         name = _name(report.nodeid)
         order = ("passed", "skipped", "failed")
         if report.outcome != "passed" or report.when == "call":
-            known = self.outcomes.get(name, "passed")
-            self.outcomes[name] = max(known, report.outcome, key=order.index)
+            self.outcomes[name] = max(self.outcomes.get(name, "passed"), report.outcome, key=order.index)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Writes or compares the table, where asked to."""

@@ -153,7 +153,6 @@ def worlds(folder: Path) -> dict[str, World]:
     files = _recorded(folder, "filesystem", {"write_file": DONE, "edit_file": DONE})
     time = _recorded(folder, "time", {"get_current_time": _structured(NOW)})
     git = _recorded(folder, "git", {})
-    old = _plain("--protocol", "2024-11-05", "--unversioned")
     servers = {
         "tracker": TRACKER,
         "files": files,
@@ -162,7 +161,7 @@ def worlds(folder: Path) -> dict[str, World]:
         "texts": texts,
         "pages": texts,
         "early": early,
-        "old": old,
+        "old": _plain("--protocol", "2024-11-05", "--unversioned"),
     }
     return {
         "all": World(

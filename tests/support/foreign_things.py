@@ -106,8 +106,7 @@ class Foreign:
             part.is_symlink() or (part.exists() and not part.is_dir()) for part in path.parents
         ):
             return False
-        missing = [part for part in path.parents if not part.exists()]
-        for part in reversed(missing):
+        for part in reversed([part for part in path.parents if not part.exists()]):
             part.mkdir()
             self.planted.append(part)
         if kind == "file":

@@ -127,8 +127,7 @@ class Daemon:
 
     async def live(self) -> int:
         """How many runs are under way."""
-        state = await self.ask("GET", "/dashboard/state", headers=self.auth)
-        return len(json.loads(state.body)["live"])
+        return len(json.loads((await self.ask("GET", "/dashboard/state", headers=self.auth)).body)["live"])
 
     async def until_live(self, number: int) -> None:
         """Waits until it is so many."""
@@ -145,8 +144,7 @@ class Daemon:
 async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
     """One response, with as much of its body as its length says."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lines = head.decode("latin-1").split("\r\n")
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines[1:] if line)
@@ -224,13 +222,12 @@ async def daemon(
     """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left.
     `constants` are as in `with_constants`."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
-    config = write_config(folder, servers, http=dict(http or {}), **cellblock)
     words = [
         "serve",
         "--http",
         "127.0.0.1:0",
         "--config",
-        str(config),
+        str(write_config(folder, servers, http=dict(http or {}), **cellblock)),
         "--state-dir",
         str(folder / "s"),
         *options,
@@ -264,6 +261,5 @@ async def daemon(
             family += descendants(process.pid)
             process.kill()
             await process.wait()
-        rest = await within(process.stderr.read())
-        said.append(rest.decode())
+        said.append((await within(process.stderr.read())).decode())
         await gone(process for process in family if alive(process))

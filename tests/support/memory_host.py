@@ -75,8 +75,7 @@ class MemoryLink:
         target = self._hosts.get(host)
         if target is None or self._closed:
             raise ConnectionError("no such host")
-        copy = protocol.parse_to_host(message.packed())
-        self._loop.call_soon(target.broker_says, token, copy, body)
+        self._loop.call_soon(target.broker_says, token, protocol.parse_to_host(message.packed()), body)
 
     def reaches(self, host: bytes) -> bool:
         """Says whether a host is attached."""
@@ -200,10 +199,9 @@ class ScriptedHost:
         self, capacity: int = 4, version: int = protocol.PROTOCOL_VERSION, *, shared: bool = False
     ) -> None:
         """Greets the broker."""
-        hello = protocol.Hello(
-            protocol=version, pid=1, capacity=capacity, deno="deno", layers=[], shared=shared
+        self.say(
+            protocol.Hello(protocol=version, pid=1, capacity=capacity, deno="deno", layers=[], shared=shared)
         )
-        self.say(hello)
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         """Says anything."""

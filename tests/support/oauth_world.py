@@ -100,10 +100,9 @@ class World:
         await self.log_in()
         mine = self.place().store()
         record = await mine.load()
-        where = store or LocalStore(self.state)
-        await LoginStore(where, "notes", self.url, self.settings.cellblock.auth, person=principal).save(
-            record
-        )
+        await LoginStore(
+            store or LocalStore(self.state), "notes", self.url, self.settings.cellblock.auth, person=principal
+        ).save(record)
         await mine.delete()
 
     async def end_logins(self) -> None:
@@ -132,13 +131,12 @@ async def world(
     try:
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
-        sections = {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock}
         yield World(
             folder,
             issuer,
             f"http://127.0.0.1:{mcp_port}/mcp",
             process,
-            sections,
+            {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock},
             transport=transport,
         )
     finally:

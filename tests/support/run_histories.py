@@ -538,9 +538,8 @@ class History(RuleBasedStateMachine):
         assert all(calls[call].ok is not None for call in run.answered if call in calls), (run, past)
         assert run.answered <= calls.keys() or run.state is not State.OVER, (run, past)
         run.park = None
-        known = {call.id: call.tool if call.kind == "call" else "" for call in past.calls}
         more: dict[str, Any] = {
-            "known": known,
+            "known": {call.id: call.tool if call.kind == "call" else "" for call in past.calls},
             "answered": {call.id for call in past.calls if call.ok is not None},
             "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
             "is_reopened": True,
@@ -610,8 +609,7 @@ class History(RuleBasedStateMachine):
             self.settle()
         for host in self.world.hosts:
             host.play = succeed
-        response = self.loop.run_until_complete(self.world.executor.run({"code": "1"}))
-        assert response.result == 1
+        assert self.loop.run_until_complete(self.world.executor.run({"code": "1"})).result == 1
 
     async def _finish(self) -> None:
         for host in self.alive:
