@@ -71,7 +71,7 @@ Data
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
     feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
-    feedback_cases      scripts and commands for each sentence of what wrong scripts are told
-    feedback_page       what a model is told of wrong scripts, as tests/fixtures/model-feedback.md has it
+    feedback_cases      scripts and commands for each sentence of what wrong scripts are told, and the page of the
+                        answers, tests/fixtures/model-feedback.md
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

@@ -37,23 +37,21 @@ class Clause:
     exempt: str | None = None
 
 
-def load_manifest(file: Path = MANIFEST) -> dict[str, Clause]:
+def load_manifest() -> dict[str, Clause]:
     """All clauses by id, in the order of the specification."""
-    return {row["id"]: Clause(**row) for row in json.loads(file.read_text(encoding="utf-8"))}
+    return {row["id"]: Clause(**row) for row in json.loads(MANIFEST.read_text(encoding="utf-8"))}
 
 
 def render(
     manifest: Mapping[str, Clause], tests: Mapping[str, Iterable[str]], outcomes: Mapping[str, str]
 ) -> str:
     """The table as Markdown. `tests` maps clause ids to names of tests, `outcomes` those names to outcomes."""
-    rows: list[str] = []
+    text = _HEAD
     for clause in manifest.values():
         names = sorted(tests.get(clause.id, ()))
         listed = ", ".join(f"`{name}`" for name in names) or f"none: {clause.exempt or 'not covered'}"
-        rows.append(
-            f"- **{clause.id}** {clause.level}: {clause.text} ({listed}){_summary(names, outcomes)}\n"
-        )
-    return _HEAD + "".join(rows)
+        text += f"- **{clause.id}** {clause.level}: {clause.text} ({listed}){_summary(names, outcomes)}\n"
+    return text
 
 
 def mapping_of(table: str) -> list[str]:

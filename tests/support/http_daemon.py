@@ -88,14 +88,14 @@ class Daemon:
         async with http, Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
             yield client
 
-    async def raw(self, data: bytes, *, bound: float = 20.0) -> Answer | None:
+    async def raw(self, data: bytes) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         try:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
                 await writer.drain()
-            return await within(read_answer(reader), bound)
+            return await within(read_answer(reader), 20)
         finally:
             writer.close()
 
@@ -222,21 +222,13 @@ async def daemon(
     """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left.
     `constants` are as in `with_constants`."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
-    words = [
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--config",
-        str(write_config(folder, servers, http=dict(http or {}), **cellblock)),
-        "--state-dir",
-        str(folder / "s"),
-        *options,
-    ]
+    config = write_config(folder, servers, http=dict(http or {}), **cellblock)
+    serve = ("serve", "--http", "127.0.0.1:0", "--config", config, "--state-dir", folder / "s", *options)
     streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": PIPE}
     if console_script:
-        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *serve, **streams)
     else:
-        process = await started(*words, **streams, env=with_constants(constants or {}))
+        process = await started(*serve, **streams, env=with_constants(constants or {}))
     family: list[psutil.Process] = []
     said: list[str] = []
     try:
@@ -246,9 +238,8 @@ async def daemon(
             said.append(line.decode())
         said.append((await within(process.stderr.readline())).decode())
         port = int(said[-2].strip().removesuffix("/mcp").rpartition(":")[2])
-        token_file = folder / "s" / "token"
         if token is None and "--no-auth" not in options:
-            token = token_file.read_text().strip()
+            token = (folder / "s" / "token").read_text().strip()
         running = Daemon(process, port, folder, token, tls, said)
         family = running.family()
         yield running

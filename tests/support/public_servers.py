@@ -8,9 +8,10 @@ Each fixture gives a new entry with its own data folder; no process is started h
 import os
 import subprocess
 from pathlib import Path
-from typing import TypedDict
 
 import pytest
+
+from support.entries import Entry as ServerEntry
 
 SERVERS = Path(__file__).resolve().parents[2] / ".servers"
 PYTHON_SERVERS = SERVERS / "venv" / "bin"
@@ -18,26 +19,17 @@ NODE = SERVERS / "node" / "bin" / "node"
 NODE_SERVERS = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"
 
 
-class ServerEntry(TypedDict):
-    """One entry of `mcpServers`."""
-
-    command: str
-    args: list[str]
-    env: dict[str, str]
-
-
 def require(*programs: Path) -> None:
     """Fail in CI, skip elsewhere, when one of the installed programs is missing.
 
     CI must not turn green by skipping what it is there to prove; a single `pytest` call at a desk may.
     """
-    missing = [str(program) for program in programs if not program.exists()]
-    if not missing:
-        return
-    message = f"public MCP servers are not installed (no {', '.join(missing)}): run `bash scripts/test` once"
-    if os.environ.get("CI"):
+    missing = ", ".join(str(program) for program in programs if not program.exists())
+    message = f"public MCP servers are not installed (no {missing}): run `bash scripts/test` once"
+    if missing and os.environ.get("CI"):
         pytest.fail(message, pytrace=False)
-    pytest.skip(message)
+    if missing:
+        pytest.skip(message)
 
 
 def node_entry(package: str, *args: str, env: dict[str, str] | None = None) -> ServerEntry:
