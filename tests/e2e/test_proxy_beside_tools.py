@@ -21,8 +21,8 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock import Broker
+from support.asking_client import proxy_client
 from support.entries import ledger, plain_server, sdk_server, settings
-from support.proxy_client import proxy_client
 from support.waits import until, within
 
 pytestmark = pytest.mark.thorough

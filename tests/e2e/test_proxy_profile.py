@@ -13,9 +13,9 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
+from support.asking_client import proxy_client
 from support.cellblock_zygote import forked_cellblock
 from support.entries import entry, forked_server, ledger, plain_server, write_config
-from support.proxy_client import proxy_client
 from support.waits import until, within
 
 LONG = 1234567890123456789

@@ -36,7 +36,6 @@ import json
 import os
 import runpy
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -165,19 +164,10 @@ def install(folder: Path, path: Path, name: str = "cellblock") -> Path:
 def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     """Runs one; `before` are the words in front of the program, as bubblewrap's. Afterwards it is gone."""
     words = [*before, sys.executable, __file__, str(path)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    # The end of its stdin is its end, so that it dies with the tests whatever happens.
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n", f"{words} does not start"
         yield process
-    finally:
-        # The end of its stdin is its end, so that it dies with the tests whatever happens.
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 _begun_by: Path | None = None
@@ -196,15 +186,10 @@ def _started() -> Path:
     process."""
     if shared := os.environ.get(SHARED):
         return Path(shared)
-    folder = Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
-    running = zygote(folder / "s")
-    running.__enter__()
-
-    def end() -> None:
-        running.__exit__(None, None, None)
-        shutil.rmtree(folder)
-
-    atexit.register(end)
+    stack = contextlib.ExitStack()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cb-", dir="/tmp")))
+    stack.enter_context(zygote(folder / "s"))
+    atexit.register(stack.close)
     for name in ("cellblock", "python"):
         install(folder, folder / "s", name)
     return folder

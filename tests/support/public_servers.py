@@ -101,18 +101,8 @@ def server_git(git_repository: Path) -> ServerEntry:
 
 def git(repository: Path, *args: str, day: int = 1) -> None:
     # Nobody's own git settings (hooks, signing, another default branch) may change what is made here.
-    env = {
-        "PATH": os.environ["PATH"],
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        **{
-            f"GIT_{role}_{what}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for what, value in (
-                ("NAME", "Test Author"),
-                ("EMAIL", "author@example.com"),
-                ("DATE", f"2025-03-0{day}T12:00:00+00:00"),
-            )
-        },
-    }
-    subprocess.run(["git", *args], cwd=repository, env=env, check=True, capture_output=True)
+    who, when = ("user.name=Test Author", "user.email=author@example.com"), f"2025-03-0{day}T12:00:00+00:00"
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    env = {"PATH": os.environ["PATH"], "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when, **own}
+    command = ["git", "-c", who[0], "-c", who[1], *args]
+    subprocess.run(command, cwd=repository, env=env, check=True, capture_output=True)
