@@ -8,8 +8,8 @@ Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--moder
 [--wrong-issuer] [--client ID:SECRET] [--client-key FILE] [--client-scope SCOPES] [--metadata-ca FILE] [--ledger FILE]
 [--slow-token MS]``; with ``--modern-only`` it speaks, over HTTP, no revision with sessions.
 
-Or, behind an authorization server that is not ours: ``[--introspecting] [--ledger FILE]``. Then it asks that one whose a
-token is (RFC 7662), writes its port as its first line, and reads the issuer from its stdin.
+Or, behind an authorization server that is not ours: ``[--introspecting] [--ledger FILE]``. Then it asks that one whose
+a token is (RFC 7662), writes its port as its first line, and reads the issuer from its stdin.
 """
 
 import argparse
