@@ -125,8 +125,7 @@ def main(url: str) -> int:
         run = cellblock(folder, "run", str(folder / "script.js"))
         if run.returncode != 0 and scenario.startswith("auth/"):
             if needed := NEEDED_SCOPES.search(run.stdout):
-                own = config["cellblock"]["auth"]["servers"].setdefault("suite", {})
-                own["scopes"] = needed[1].split()
+                config["cellblock"]["auth"]["servers"].setdefault("suite", {})["scopes"] = needed[1].split()
                 (folder / "cellblock.json").write_text(json.dumps(config), encoding="utf-8")
             if cellblock(folder, "auth", "login", "suite").returncode != 0:
                 return 1

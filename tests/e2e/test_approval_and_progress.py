@@ -62,8 +62,7 @@ class Fronts:
             yield asked
 
     def recorded(self, front: str, **wanted: Any) -> int:
-        file = self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger
-        return recorded(file, **wanted)
+        return recorded(self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger, **wanted)
 
 
 @pytest.fixture(scope="module")
@@ -229,8 +228,7 @@ async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
 async def test_without_a_level_no_log_is_sent(fronts: Fronts) -> None:
     for mode in ("auto", "legacy"):
         async with fronts.client("http", mode) as asked:
-            response = await asked.run("console.error('quiet');", told=True)
-            assert response["logs"][0]["message"] == "quiet"
+            assert (await asked.run("console.error('quiet');", told=True))["logs"][0]["message"] == "quiet"
             assert asked.logs == []
 
 

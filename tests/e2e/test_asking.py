@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.cellblock_zygote import forked_cellblock
-from support.commands import cellblock, piped
+from support.commands import Said, cellblock, piped
 from support.entries import plain_server
 from support.http_daemon import daemon
 from support.pseudo_terminal import in_terminal
@@ -35,78 +35,79 @@ def counted(folder: Path) -> dict[str, object]:
     return {"command": "sh", "args": ["-c", begin, "sh", plain["command"], *plain["args"]]}
 
 
+async def said(folder: Path, *words: object, code: int = 0, config: str = "cellblock.json") -> Said:
+    """What a command says that ends so."""
+    done = await cellblock(*words, "--config", folder / config, "--state-dir", folder / "s")
+    assert done.code == code, done
+    return done
+
+
 async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
     script, failing = tmp_path / "script.js", tmp_path / "failing.js"
     script.write_text(SCRIPT)
     failing.write_text("throw new Error('no')")
     servers = {"plain": counted(tmp_path), "broken": {"command": sys.executable, "args": ["-c", BROKEN]}}
     async with daemon(tmp_path, servers=servers, **LIGHT) as running:
-        options = ["--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s")]
-        code, out, err = await cellblock("run", script, "--max-tool-calls", "3", *options)
-        response = json.loads(out)
-        assert (code, response["result"], err) == (0, '{"a": 1.5}', "")
+        done = await said(tmp_path, "run", script, "--max-tool-calls", "3")
+        response = json.loads(done.out)
+        assert (response["result"], done.err) == ('{"a": 1.5}', "")
         assert [one["message"] for one in response["logs"]] == ["é"]
-        code, out, err = await cellblock("run", failing, *options)
-        assert code == 1 and json.loads(out)["diagnostics"][0]["message"].endswith("no")
-        assert "the script failed" in err
-        code, out, _ = await cellblock("run", script, "--require", "broken", *options)
-        assert (code, out) == (2, "")
-        code, out, err = await cellblock("types", "plain", *options)
-        assert code == 0 and "function echo(" in out and not err
-        code, out, err = await cellblock("search", "zzz", *options)
-        assert (code, out) == (1, "nothing found; not connected: broken\n") and "no key in ACME_KEY" in err
-        code, out, _ = await cellblock("inspect", "plain.echo", *options)
-        assert code == 0 and json.loads(out)["toolName"] == "echo"
-        code, _, err = await cellblock("inspect", "broken.tool", *options)
-        assert code == 2 and "Server broken is not connected" in err and "ACME_KEY" in err
-        code, out, _ = await cellblock("doctor", "--json", *options)
-        assert code == 1 and json.loads(out)["servers"]["plain"].startswith("connected, ")
+        done = await said(tmp_path, "run", failing, code=1)
+        assert json.loads(done.out)["diagnostics"][0]["message"].endswith("no")
+        assert "the script failed" in done.err
+        assert (await said(tmp_path, "run", script, "--require", "broken", code=2)).out == ""
+        done = await said(tmp_path, "types", "plain")
+        assert "function echo(" in done.out and not done.err
+        done = await said(tmp_path, "search", "zzz", code=1)
+        assert done.out == "nothing found; not connected: broken\n" and "no key in ACME_KEY" in done.err
+        assert json.loads((await said(tmp_path, "inspect", "plain.echo")).out)["toolName"] == "echo"
+        done = await said(tmp_path, "inspect", "broken.tool", code=2)
+        assert "Server broken is not connected" in done.err and "ACME_KEY" in done.err
+        report = json.loads((await said(tmp_path, "doctor", "--json", code=1)).out)
+        assert report["servers"]["plain"].startswith("connected, ")
         assert starts(tmp_path) == 1
 
         async def is_between_two_tries() -> bool:
-            code, out, _ = await cellblock("status", *options)
-            assert code == 1 and "plain: ready" in out and "it said: no key in ACME_KEY" in out
-            return "again: cellblock restart broken" in out
+            shown = (await said(tmp_path, "status", code=1)).out
+            assert "plain: ready" in shown and "it said: no key in ACME_KEY" in shown
+            return "again: cellblock restart broken" in shown
 
         await until_found(is_between_two_tries, "the broken server waits for its next start")
-        code, out, _ = await cellblock("logs", "broken", *options)
-        assert (
-            code == 0 and "cellblock: not connected: it ended by itself; it said: no key in ACME_KEY" in out
-        )
-        assert (await cellblock("restart", "plain", *options))[0] == 0 and starts(tmp_path) == 2
-        code, out, _ = await cellblock("status", "plain", "--json", *options)
-        assert code == 0 and json.loads(out)["pid"] == running.process.pid
-        assert (await cellblock("status", "none", *options))[0] == 2
+        logged = (await said(tmp_path, "logs", "broken")).out
+        assert "cellblock: not connected: it ended by itself; it said: no key in ACME_KEY" in logged
+        await said(tmp_path, "restart", "plain")
+        assert starts(tmp_path) == 2
+        shown = json.loads((await said(tmp_path, "status", "plain", "--json")).out)
+        assert shown["pid"] == running.process.pid
+        await said(tmp_path, "status", "none", code=2)
 
         # Another file is another configuration, whatever it says.
         other = tmp_path / "other.json"
         other.write_bytes((tmp_path / "cellblock.json").read_bytes())
-        elsewhere = ["--config", str(other), "--state-dir", str(tmp_path / "s")]
-        code, out, err = await cellblock("run", script, *elsewhere)
-        assert code == 0 and json.loads(out)["result"] == '{"a": 1.5}' and "another configuration file" in err
+        done = await said(tmp_path, "run", script, config="other.json")
+        assert json.loads(done.out)["result"] == '{"a": 1.5}' and "another configuration file" in done.err
         assert starts(tmp_path) == 3
-        code, out, _ = await cellblock("stop", *elsewhere)
-        assert code == 0 and out.startswith("Nothing was ended.")
+        assert (await said(tmp_path, "stop", config="other.json")).out.startswith("Nothing was ended.")
         # What needs a restart is not in force, and so not what the command would use.
         changed = json.loads(other.read_text())
         changed["cellblock"]["pool"]["warm"] = 1
         changed["cellblock"]["limits"] = {"max_tool_calls": 50}
         (tmp_path / "cellblock.json").write_text(json.dumps(changed))
-        code, out, err = await cellblock("run", script, *options)
-        assert code == 0 and "cellblock.pool.warm has changed, which needs a restart" in err
+        done = await said(tmp_path, "run", script)
+        assert "cellblock.pool.warm has changed, which needs a restart" in done.err
         assert starts(tmp_path) == 4
         # The state of the daemon that runs is what `status` is for.
-        code, out, err = await cellblock("status", *options)
-        assert code == 1 and "plain: ready" in out
+        done = await said(tmp_path, "status", code=1)
         why = "cellblock.pool.warm has changed, which needs a restart\n"
-        assert f"the daemon has not taken over its configuration file as it is now: {why}" in err
+        assert "plain: ready" in done.out
+        assert f"the daemon has not taken over its configuration file as it is now: {why}" in done.err
 
-        code, out, _ = await cellblock("stop", *options)
-        assert code == 0 and out == f"The daemon (process {running.process.pid}) has ended.\n"
+        done = await said(tmp_path, "stop")
+        assert done.out == f"The daemon (process {running.process.pid}) has ended.\n"
         await within(running.process.wait())
-    code, out, err = await cellblock("stop", *options)
-    assert (code, err) == (0, "") and "No daemon" in out
-    assert (await cellblock("status", *options))[0] == 3
+    done = await said(tmp_path, "stop")
+    assert "No daemon" in done.out and not done.err
+    await said(tmp_path, "status", code=3)
 
 
 async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_that_is_ended(
@@ -141,23 +142,20 @@ async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> 
         "absent": {"command": str(tmp_path / "absent")},
         "again": {"command": "sh", "args": ["-c", FAILS_ONCE, "sh", str(tmp_path / "began")]},
     }
-    upstream = {"connect_timeout_ms": 300_000}
-    async with daemon(tmp_path, servers=servers, upstream=upstream, **LIGHT):
-        options = ["--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s")]
-        code, out, _ = await cellblock("status", "late", *options)
-        assert code == 1 and "late: connecting" in out and out.endswith("  It still starts\n")
-        code, out, _ = await cellblock("status", "absent", *options)
-        assert code == 1 and "again: cellblock restart absent" in out
-        assert out.count("Correct command in its entry") == 1
+    async with daemon(tmp_path, servers=servers, upstream={"connect_timeout_ms": 300_000}, **LIGHT):
+        out = (await said(tmp_path, "status", "late", code=1)).out
+        assert "late: connecting" in out and out.endswith("  It still starts\n")
+        out = (await said(tmp_path, "status", "absent", code=1)).out
+        assert "again: cellblock restart absent" in out and out.count("Correct command in its entry") == 1
 
         # What is tried again has failed, and does not still start.
         async def tried_again() -> str | None:
-            out = (await cellblock("status", "again", *options)).out
+            out = (await said(tmp_path, "status", "again", code=1)).out
             return out if "again: connecting" in out and "no database" in out else None
 
-        said = await until_found(tried_again, "the second attempt", bound=60)
-        assert "All that it said is in" in said and "It still starts" not in said
-        assert "Did you mean again?" in (await cellblock("status", "agan", *options)).err
+        shown = await until_found(tried_again, "the second attempt", bound=60)
+        assert "All that it said is in" in shown and "It still starts" not in shown
+        assert "Did you mean again?" in (await said(tmp_path, "status", "agan", code=2)).err
 
 
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Large results and logs with the SDK's real client: over stdio, over HTTP and through `cellblock connect`, in both
 generations of the protocol."""
 
+import base64
 import contextlib
 import json
 import signal
@@ -17,7 +18,7 @@ from mcp import Client, MCPError
 from support.asking_client import connect, stdio
 from support.cellblock_zygote import with_constants
 from support.commands import cellblock
-from support.entries import write_config
+from support.entries import plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
 from support.waits import until, within
@@ -113,6 +114,11 @@ async def pages_of(client: Client, uri: str) -> list[str]:
     return texts
 
 
+async def listed(client: Client) -> dict[str, int | None]:
+    """The sizes of what a client is told of, by URI."""
+    return {str(one.uri): one.size for one in (await within(client.list_resources())).resources}
+
+
 async def gone(client: Client, uri: str) -> str:
     with pytest.raises(MCPError) as raised:
         await within(client.read_resource(uri))
@@ -134,26 +140,20 @@ async def test_a_large_result_is_a_preview_and_pages(
         result = await run(client, LARGE)
         response = response_of(result)
         shown = response["result"]
-        assert shown.startswith('[{"id":0,"name":"Zoë \\u202e𝄞')
-        assert shown.endswith("…")
+        assert shown.startswith('[{"id":0,"name":"Zoë \\u202e𝄞') and shown.endswith("…")
         assert len(shown.encode()) <= 2_000 + len("…".encode())
-        (note,) = response["diagnostics"]
-        assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
-        assert f"over {INLINE:,} bytes" in note["message"]
         (link,) = links_of(result)
         assert (link.name, link.mime_type) == ("result.json", "application/json")
-        assert link.uri in note["hint"]
-        (facts,) = response["outputs"]
-        assert (facts["uri"], facts["bytes"]) == (link.uri, link.size)
+        (note,) = response["diagnostics"]
+        assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
+        assert f"over {INLINE:,} bytes" in note["message"] and link.uri in note["hint"]
         pages = await pages_of(client, link.uri)
-        assert len(pages) == facts["pages"] > 1
         whole = "".join(pages)
-        assert len(whole.encode()) == link.size
-        rows = json.loads(whole)
-        assert [row["id"] for row in rows] == list(range(ROWS))
-        assert {row["name"] for row in rows} == {"Zoë \u202e𝄞" * 4}
-        listed = (await within(client.list_resources())).resources
-        assert any(resource.uri == link.uri and resource.size == link.size for resource in listed)
+        (facts,) = response["outputs"]
+        assert (facts["uri"], facts["bytes"], facts["pages"]) == (link.uri, link.size, len(pages))
+        assert len(pages) > 1 and len(whole.encode()) == link.size
+        assert json.loads(whole) == [{"id": number, "name": "Zoë \u202e𝄞" * 4} for number in range(ROWS)]
+        assert (await listed(client))[link.uri] == link.size
         (template,) = (await within(client.list_resource_templates())).resource_templates
         assert template.uri_template == "cellblock://outputs/{id}{?page}"
         assert f"?page=1 to ?page={len(pages)}" in await gone(client, f"{link.uri}?page={len(pages) + 1}")
@@ -175,13 +175,12 @@ async def test_large_logs_end_with_what_is_left_out(
         result = await run(client, CHATTY)
         response = response_of(result)
         assert response["result"] == "small"
+        (link,) = links_of(result)
         *shown, last = response["logs"]
         assert last["level"] == "warn"
-        (link,) = links_of(result)
-        assert link.uri in last["message"]
-        assert "1,500 entries" in last["message"]
-        assert shown[-1]["message"].startswith("line 1499 \\u001b[31mxxx")
+        assert link.uri in last["message"] and "1,500 entries" in last["message"]
         assert shown[0]["message"].startswith("line 0 ")
+        assert shown[-1]["message"].startswith("line 1499 \\u001b[31mxxx")
         assert len(json.dumps(shown)) < 3_000
         assert (link.name, link.mime_type) == ("logs.jsonl", "application/x-ndjson")
         lines = "".join(await pages_of(client, link.uri)).splitlines()
@@ -191,14 +190,11 @@ async def test_large_logs_end_with_what_is_left_out(
 
 
 async def test_what_fits_is_whole(served: tuple[Daemon, Path]) -> None:
-    running, _ = served
-    async with running.client() as client:
+    async with served[0].client() as client:
         result = await run(client, f"console.log('a'); {sized(INLINE - 1_000)}")
         response = response_of(result)
-        assert response["result"] == "x" * (INLINE - 1_000)
-        assert not links_of(result)
-        assert "outputs" not in response
-        assert response["diagnostics"] == []
+        assert (response["result"], response["diagnostics"]) == ("x" * (INLINE - 1_000), [])
+        assert "outputs" not in response and not links_of(result)
 
 
 async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, Path]) -> None:
@@ -208,8 +204,7 @@ async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, P
         (link,) = links_of(await run(one, LARGE))
         for stranger in (other, modern):
             assert "not kept for this connection" in await gone(stranger, link.uri)
-            listed = (await within(stranger.list_resources())).resources
-            assert link.uri not in {resource.uri for resource in listed}
+            assert link.uri not in await listed(stranger)
         assert "".join(await pages_of(one, link.uri)).startswith('[{"id":0')
         async with client_of("connect", "legacy", running, config) as relayed:
             assert "not kept for this connection" in await gone(relayed, link.uri)
@@ -229,8 +224,7 @@ async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> 
         # To policies both are one client.
         assert len(sizes) == 3 and sum(sizes) <= TOTAL // 4
         for client, uri in ((one, made[0]), (other, made[1])):
-            with pytest.raises(MCPError, match="is not kept"):
-                await client.read_resource(uri)
+            assert "is not kept" in await gone(client, uri)
         assert len("".join(await pages_of(other, made[-1]))) == 900 * KIB + 2
 
 
@@ -240,17 +234,14 @@ async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
         (link,) = links_of(await run(client, LARGE))
         await until(lambda: not on_disk(state_dir), "it is removed when it has expired")
         assert "kept for 1.5 s" in await gone(client, link.uri)
-        assert all(resource.uri != link.uri for resource in (await within(client.list_resources())).resources)
+        assert link.uri not in await listed(client)
         assert links_of(await run(client, LARGE))
     assert on_disk(state_dir) == []
 
 
 async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -> None:
     state_dir = tmp_path / "s"
-    async with (
-        daemon(tmp_path, constants=SOON, **SECTION) as running,
-        running.client("legacy") as client,
-    ):
+    async with daemon(tmp_path, constants=SOON, **SECTION) as running, running.client("legacy") as client:
         (link,) = links_of(await run(client, LARGE))
         assert on_disk(state_dir) == [link.size]
         # The client's own farewell fails; that is its affair.
@@ -290,3 +281,47 @@ async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
     done = await cellblock("run", script, "--config", config, "--state-dir", tmp_path / "s")
     assert json.loads(done.out)["result"][-1]["id"] == ROWS - 1
     assert not (tmp_path / "s" / "outputs.sqlite3").exists()
+
+
+def png(size: int) -> str:
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * (size - 8)).decode()
+
+
+def script(size: int) -> str:
+    """Of which a tool's result is the result: two blocks of content, one of them an image of so many bytes."""
+    image = {"type": "image", "data": png(8), "mimeType": "image/png"}
+    answer = json.dumps({"result": {"content": [{"type": "text", "text": "a view"}, image]}})[1:-1]
+    return f"""
+        import {{ raw }} from "@codemode/servers/plain";
+        const answer = {json.dumps(answer)}.replace({json.dumps(png(8))}, {json.dumps(png(size)[:16])}
+          + "A".repeat({len(png(size)) - 16}));
+        globalThis.__codemode_result__ = {{ views: [await raw({{ text: answer }})] }};
+    """
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_an_image_is_a_block_of_the_response(strict: bool, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path, {"plain": plain_server()}, frontend={"profile": "strict" if strict else "default"}
+    )
+    async with Client(stdio(config, tmp_path / "s")) as client:
+        for size in (30, 600 * KIB):
+            result: Any = await within(client.call_tool(TOOL, {"code": script(size)}))
+            data = png(size)[:16] + "A" * (len(png(size)) - 16)
+            assert result.structured_content["diagnostics"] == []
+            assert result.structured_content["result"]["views"][0]["content"][1]["data"] == data
+            text, *blocks = result.content
+            answer = json.loads(text.text)["result"] if strict else json.loads(text.text.partition("\n")[0])
+            (shown,) = answer["views"]
+            if strict:
+                assert blocks == [] and shown["content"][1]["data"] == data
+            else:
+                assert blocks == [types.ImageContent(data=data, mime_type="image/png")]
+                assert shown["content"] == [
+                    {"type": "text", "text": "a view"},
+                    {
+                        "type": "image",
+                        "data": f"[image/png, {size:,} bytes: image block 1 of this response]",
+                        "mimeType": "image/png",
+                    },
+                ]

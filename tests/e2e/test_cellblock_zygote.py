@@ -143,5 +143,4 @@ print(read)
 def test_what_is_imported_before_the_fork_depends_on_no_caller_and_on_no_chance() -> None:
     """What Cellblock's modules read on import, all commands of a zygote share."""
     words = [sys.executable, "-c", READ_ON_IMPORT, *PRELOADED]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
+    assert subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout == "[]\n"

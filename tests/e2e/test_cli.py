@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import stat
 import subprocess
 import sys
 from argparse import Namespace
@@ -15,6 +16,7 @@ import pytest
 
 from cellblock import __version__
 from cellblock.app.cli.demo import show
+from cellblock_worker.wire.keys import read_key_file
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server, write_config
 from support.http_daemon import Daemon
@@ -59,9 +61,9 @@ def place(served: Daemon) -> Place:
     return ("--config", served.folder / "cellblock.json", "--state-dir", served.folder / "s")
 
 
-def response_of(outcome: Outcome) -> dict[str, Any]:
-    """Standard output as one JSON document, which it must be as a whole."""
-    assert outcome.stdout, outcome.stderr
+def response_of(outcome: Outcome, code: int = 0) -> dict[str, Any]:
+    """Standard output as one JSON document, which it must be as a whole, of a command that ends so."""
+    assert outcome.returncode == code, outcome.stderr
     return json.loads(outcome.stdout)
 
 
@@ -82,12 +84,9 @@ def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -
     from_file = command("run", script)
     from_stdin = command("run", "-", code=script.read_text("utf-8"))
     for outcome in (from_file, from_stdin):
-        assert outcome.returncode == 0
-        assert outcome.stderr == ""
         response = response_of(outcome)
-        assert response["result"] == {"n": 40}
+        assert (outcome.stderr, response["result"], response["diagnostics"]) == ("", {"n": 40}, [])
         assert [log["message"] for log in response["logs"]] == ["ü"]
-        assert response["diagnostics"] == []
 
 
 def test_without_a_named_configuration_the_users_own_is_used(command: Any, home: Path) -> None:
@@ -113,7 +112,6 @@ def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
     """
     common = ("run", "-", "--config", config, "--state-dir", tmp_path / "s")
     fine = command(*common, "--require", "Plain One", "--require", "plain-one", code=code)
-    assert fine.returncode == 0, fine.stderr
     assert response_of(fine)["result"] == '{"a": 1}'
     fails(command(*common, "--require", "not-there", code=code), 2, "not connected", "no-such-program")
     fails(command(*common, "--require", "other", code=code), 2, "other", "not in the configuration")
@@ -140,16 +138,13 @@ def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
 def test_every_limit_has_an_option(
     command: Any, place: Place, options: tuple[object, ...], code: str, said: str
 ) -> None:
-    outcome = command("run", "-", *place, *options, code=code)
-    assert outcome.returncode == 1
-    first = response_of(outcome)["diagnostics"][0]
+    first = response_of(command("run", "-", *place, *options, code=code), 1)["diagnostics"][0]
     assert (first["code"], first["errorClass"]) == ("SANDBOX_LIMIT", "SandboxLimitError")
     assert said in first["message"]
 
 
 def test_the_log_limit_has_an_option(command: Any, place: Place) -> None:
     outcome = command("run", "-", *place, "--max-log-bytes", 5, code="console.log('123456789');")
-    assert outcome.returncode == 0
     logs = response_of(outcome)["logs"]
     # A part is for the last entries.
     assert [log["message"] for log in logs[:2]] == ["1234", "9"] and logs[2]["level"] == "warn"
@@ -163,15 +158,12 @@ def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(
     file = tmp_path / "report.ts"
     file.write_text(code)
     outcome = command("run", file if from_file else "-", code=None if from_file else code)
-    assert outcome.returncode == 1
+    response = response_of(outcome, 1)
     used = f"none (no --config, and no {home}/.config/cellblock/cellblock.json)"
     assert outcome.stderr == f"cellblock: the script failed; configuration: {used}\n"
-    response = response_of(outcome)
-    assert response["result"] is None
-    assert [log["message"] for log in response["logs"]] == ["first"]
+    assert response["result"] is None and [log["message"] for log in response["logs"]] == ["first"]
     (found,) = response["diagnostics"]
-    assert found["code"] == "UNCAUGHT_EXCEPTION"
-    assert "on purpose" in found["message"]
+    assert found["code"] == "UNCAUGHT_EXCEPTION" and "on purpose" in found["message"]
     assert found["path"].startswith(f"{file if from_file else 'script.js'}:2:")
 
 
@@ -185,9 +177,7 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
         import { double } from "@codemode/servers/local";
         globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
-    env = {"PYTHONPATH": str(tmp_path)}
-    outcome = command("run", "-", "--config", config, code=code, env=env)
-    assert outcome.returncode == 0, outcome.stderr
+    outcome = command("run", "-", "--config", config, code=code, env={"PYTHONPATH": str(tmp_path)})
     assert response_of(outcome)["result"] == 42
 
 
@@ -195,9 +185,8 @@ def test_a_ctrl_c_while_a_command_loads_leaves_no_traceback(tmp_path: Path) -> N
     (tmp_path / "asyncio.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
     )
-    words = [sys.executable, "-P", "-m", "cellblock.cli", "status"]
     done = subprocess.run(
-        words,
+        [sys.executable, "-P", "-m", "cellblock.cli", "status"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -209,15 +198,13 @@ def test_a_ctrl_c_while_a_command_loads_leaves_no_traceback(tmp_path: Path) -> N
 def test_version_and_help(command: Any) -> None:
     assert command("--version").stdout.strip() == f"cellblock {__version__}"
     helped = command("run", "--help")
-    assert helped.returncode == 0
-    for option in ("--config", "--state-dir", "--require", "--timeout-ms", "--max-memory-bytes"):
-        assert option in helped.stdout
+    options = ("--config", "--state-dir", "--require", "--timeout-ms", "--max-memory-bytes")
+    assert helped.returncode == 0 and all(option in helped.stdout for option in options)
 
 
 def test_the_demo_shows_script_calls_answer_and_what_the_model_reads(command: Any, home: Path) -> None:
     outcome = command("demo")
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stderr == ""
+    assert (outcome.returncode, outcome.stderr) == (0, "")
     assert len(outcome.stdout.splitlines()) < 60
     for part in ("@codemode/servers/tracker", "call  tracker.list_issues", "call  local.capacity"):
         assert part in outcome.stdout
@@ -288,8 +275,7 @@ def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: P
 def test_lists_for_machines(command: Any, place: Place) -> None:
     types = json.loads(command("types", "--json", *place).stdout)
     assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
-    found = json.loads(command("search", "echo", "--json", *place).stdout)
-    assert found[0]["toolName"] == "echo"
+    assert json.loads(command("search", "echo", "--json", *place).stdout)[0]["toolName"] == "echo"
     pins = json.loads(command("pins", "approve", "plain", "--show", "--json", *place).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
 
@@ -319,17 +305,29 @@ def test_all_places_name_the_file_that_was_run(command: Any, place: Place, home:
         "function f() {\n  console.log(new Error('seen').stack);\n  return null.x;\n}\n"
         "globalThis.__codemode_result__ = new Error('kept').stack;\nf();\n"
     )
-    response = response_of(command("run", "my script.js"))
+    response = response_of(command("run", "my script.js"), 1)
     (failed,) = (found for found in response["diagnostics"] if found["severity"] == "error")
     assert failed["path"] == "my script.js:3:15"
-    assert "my script.js:2:15" in response["logs"][0]["message"]
-    assert "my script.js:6:1" in response["logs"][0]["message"]
+    logged = response["logs"][0]["message"]
+    assert "my script.js:2:15" in logged and "my script.js:6:1" in logged
     script.write_text(script.read_text().replace("return null.x;", ""))
-    response = response_of(command("run", "my script.js"))
-    assert "my script.js:5:34" in response["result"]
+    assert "my script.js:5:34" in response_of(command("run", "my script.js"))["result"]
     script.write_text("const a = ;")
-    (failed,) = response_of(command("run", "my script.js", *place))["diagnostics"]
+    (failed,) = response_of(command("run", "my script.js", *place), 1)["diagnostics"]
     assert failed["path"] == "my script.js:1:11" and "script.js" not in failed["message"]
     quoted = home / 'quo"ted.js'
     quoted.write_text("globalThis.__codemode_result__ = new Error('kept').stack;")
     assert "at script.js:1:34" in response_of(command("run", quoted, *place))["result"]
+
+
+def test_keygen_makes_a_private_file_once_and_prints_the_public_key(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "host.key"
+    made = command("keygen", file)
+    assert (made.returncode, made.stderr) == (0, "")
+    pair = read_key_file(file)
+    assert made.stdout == pair.public + "\n" and pair.secret.hex() not in made.stdout
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert command("keygen", file).stdout == made.stdout
+    file.chmod(0o644)
+    fails(command("keygen", file), 2, "chmod 600")
+    fails(command("keygen", tmp_path / "none" / "host.key"), 2, "No such file")

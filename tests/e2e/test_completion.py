@@ -117,8 +117,7 @@ def test_what_a_shell_offers(shell: str, line: str, offered: list[str], tmp_path
     (tmp_path / "script.js").touch()
     (tmp_path / "completion").write_text(printed(shell))
     words = {word.strip() for word in SHELLS[shell](line, tmp_path).splitlines()} - {""}
-    found = sorted(word for word in words if not word.startswith("-") or "--" in line[-8:])
-    assert found == offered
+    assert sorted(word for word in words if not word.startswith("-") or "--" in line[-8:]) == offered
 
 
 def test_every_shell_is_given_something_of_its_own(tmp_path: Path) -> None:

@@ -217,8 +217,7 @@ async def test_a_row_opens_by_click_and_its_button_by_space(served: Daemon, page
 
 
 async def test_a_kept_run_is_listed_and_opened_with_its_command(served: Daemon, page: Any) -> None:
-    response = await run(served, "console.log('kept'); throw new Error('on purpose')")
-    run_id = response["usage"]["runId"]
+    run_id = (await run(served, "console.log('kept'); throw new Error('on purpose')"))["usage"]["runId"]
     await signed_in(served, page)
     row = page.locator("#kept tr", has_text=run_id[:8])
     await row.wait_for()
@@ -341,8 +340,7 @@ async def test_without_a_cookie_there_is_only_the_way_in(
 ) -> None:
     context = await chromium.new_context()
     page = await context.new_page()
-    answer = await page.goto(served.url.replace("/mcp", "/dashboard"))
-    assert answer.status == 401
+    assert (await page.goto(served.url.replace("/mcp", "/dashboard"))).status == 401
     assert "cellblock dashboard" in await page.locator("body").inner_text()
     for path in ("/dashboard/state", "/dashboard/app.js", "/metrics"):
         assert (await page.request.get(served.url.replace("/mcp", path))).status == 401

@@ -105,8 +105,7 @@ def test_what_is_said_to_show_a_guarantee_is_there() -> None:
 
 
 def test_the_readme_is_short_and_opens_with_what_does_all_the_set_up() -> None:
-    page = PAGES[0].read_text(encoding="utf-8")
-    assert len(page.splitlines()) < 150
+    assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) < 150
     first, second = [one.text for one in ALL if one.page == PAGES[0]][:2]
     assert [line.partition("  #")[0].strip() for line in first.splitlines()] == [
         "bash scripts/demo",

@@ -52,6 +52,28 @@ def servers(file: Path) -> dict[str, Any]:
     return (tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False))["mcpServers"]
 
 
+def fine(*words: str) -> str:
+    """What a command says that ends well."""
+    done = cellblock(*words)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def refused(*words: str) -> str:
+    """What a command says that is refused."""
+    done = cellblock(*words)
+    assert done.code == 2, done
+    return done.err
+
+
+def given(text: str) -> Path:
+    """The user's own file, which commands take that are told no other."""
+    file = default_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
 def tool(name: str, description: str = "Is harmless") -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}}
 
@@ -66,17 +88,16 @@ def test_one_entry_changes_and_nothing_else(home: Path, name: str, text: str) ->
     file.write_text(text)
     file.chmod(0o640)
     config = ["--config", str(file)]
-    done = cellblock("add", "new", *config, "--env", "A=b=c", "--", "true", "-y", "--", "x y")
-    assert done.code == 0, done.err
+    fine("add", "new", *config, "--env", "A=b=c", "--", "true", "-y", "--", "x y")
     assert servers(file)["new"] == {"command": "true", "args": ["-y", "--", "x y"], "env": {"A": "b=c"}}
     assert set(text.splitlines()) <= set(file.read_text().splitlines())
     assert copies(file) == [text]
     assert file.stat().st_mode & 0o777 == 0o640
-    assert cellblock("disable", "files", *config).code == 0
+    fine("disable", "files", *config)
     assert servers(file)["files"]["disabled"] is True
-    assert "already" in cellblock("disable", "files", *config).out
-    assert cellblock("enable", "files", *config).code == 0
-    assert cellblock("remove", "new", *config).code == 0
+    assert "already" in fine("disable", "files", *config)
+    fine("enable", "files", *config)
+    fine("remove", "new", *config)
     # Only the comma behind the last entry has gone.
     assert file.read_text().replace(",", "") == text.replace(",", "")
 
@@ -125,58 +146,50 @@ warm = 1 # few
 def test_what_the_section_says_of_a_server_goes_with_it(home: Path, name: str, text: str) -> None:
     file = home / name
     file.write_text(text)
-    done = cellblock("remove", "b", "--config", str(file))
-    assert done.code == 0, done.err
-    assert done.out.startswith("Removed: b, and ") and "cellblock.auth.servers.b" in done.out
-    left = parse(file.read_text(), toml=name.endswith("toml"))
+    said = fine("remove", "b", "--config", str(file))
+    assert said.startswith("Removed: b, and ") and "cellblock.auth.servers.b" in said
     assert servers(file) == {"a": {"command": "true"}}
-    section = left["cellblock"]
+    section = parse(file.read_text(), toml=name.endswith("toml"))["cellblock"]
     assert section["upstream"]["servers"] == {"a": {"call_timeout_ms": 90_000}}
     assert not any(section.get(part, {}).get("servers") for part in ("pins", "auth", "schemas"))
-    for comment in ("servers", "the first", "slow"):
-        assert comment in file.read_text()
-    assert cellblock("remove", "a", "--config", str(file)).code == 0
-    assert cellblock("config", "check", "--config", str(file)).code == 0
+    assert all(comment in file.read_text() for comment in ("servers", "the first", "slow"))
+    fine("remove", "a", "--config", str(file))
+    fine("config", "check", "--config", str(file))
 
 
 def test_a_server_that_was_imported_with_times_can_be_removed(home: Path) -> None:
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text('[mcp_servers.a]\ncommand = "true"\ntool_timeout_sec = 90\n')
-    assert cellblock("import", "--yes", "--from", "codex").code == 0
-    done = cellblock("remove", "a")
-    assert done.code == 0, done.err
+    fine("import", "--yes", "--from", "codex")
+    fine("remove", "a")
 
 
-def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
-    file = home / "c.json"
-    file.write_text(
-        '{"mcpServers": {"a": {"command": "true"}}, "cellblock": {"policy": {"default": {"tools": ["a.x"]}}}}'
-    )
-    done = cellblock("remove", "a", "--config", str(file))
-    assert done.code == 2
-    assert "policy.default.tools" in done.err and "Take a out of these patterns first" in done.err
+def test_a_policy_that_names_a_server_keeps_it() -> None:
+    policy = {"default": {"tools": ["a.x"]}}
+    file = given(json.dumps({"mcpServers": {"a": {"command": "true"}}, "cellblock": {"policy": policy}}))
+    said = refused("remove", "a")
+    assert "policy.default.tools" in said and "Take a out of these patterns first" in said
     assert "a" in servers(file)
 
 
-def test_several_are_changed_at_once_or_none(home: Path) -> None:
-    file = home / "c.json"
+def test_several_are_changed_at_once_or_none() -> None:
     entries = {name: {"command": "true"} for name in ("a", "b", "c")}
-    file.write_text(json.dumps({"mcpServers": entries, "cellblock": {"pins": {"a": "off", "b": "off"}}}))
-    place = ("--config", str(file))
-    assert cellblock("disable", "a", "b", *place).out.startswith("Disabled: a, b (")
+    pins = {"a": "off", "b": "off"}
+    file = given(json.dumps({"mcpServers": entries, "cellblock": {"pins": pins}}))
+    assert fine("disable", "a", "b").startswith("Disabled: a, b (")
     assert [bool(one.get("disabled")) for one in servers(file).values()] == [True, True, False]
-    done = cellblock("enable", "c", "a", *place)
-    assert done.out.startswith("c is enabled already.\nEnabled: a (")
-    assert cellblock("remove", "a", "z", *place).code == 2 and set(servers(file)) == {"a", "b", "c"}
-    done = cellblock("remove", "a", "b", "a", *place)
-    assert done.code == 0 and "Removed: a, b, and cellblock.pins.a, cellblock.pins.b (" in done.out
+    assert fine("enable", "c", "a").startswith("c is enabled already.\nEnabled: a (")
+    refused("remove", "a", "z")
+    assert set(servers(file)) == {"a", "b", "c"}
+    said = fine("remove", "a", "b", "a")
+    assert "Removed: a, b, and cellblock.pins.a, cellblock.pins.b (" in said
     assert set(servers(file)) == {"c"}
 
 
-def test_by_what_name_scripts_import_it_is_told(home: Path) -> None:
-    done = cellblock("add", "bad name!", "--", "no-such-program")
-    assert done.code == 0 and "Scripts import it from @codemode/servers/bad-name\n" in done.out
-    assert "@codemode" not in cellblock("add", "plain", "--", "no-such-program").out
+def test_by_what_name_scripts_import_it_is_told() -> None:
+    said = fine("add", "bad name!", "--", "no-such-program")
+    assert "Scripts import it from @codemode/servers/bad-name\n" in said
+    assert "@codemode" not in fine("add", "plain", "--", "no-such-program")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="has no /proc")
@@ -193,37 +206,35 @@ def test_a_home_that_cannot_be_used_is_told(home: Path, monkeypatch: pytest.Monk
     assert done.code == 2 and said in done.err
 
 
-def test_what_a_server_lacks_is_told_once_and_where_it_matters(home: Path) -> None:
-    file = home / "c.json"
-    lacking = '{"command": "true", "env": {"T": "${env:NOT_SET_HERE_AT_ALL}"}}'
-    file.write_text(f'{{"mcpServers": {{"a": {{"command": "true"}}, "b": {lacking}}}}}')
-    for words in (["disable", "a"], ["enable", "a"], ["add", "c", "--", "true"], ["remove", "a"]):
-        done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
-        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" not in done.err, done.err
-    place = ("--config", str(file), "--state-dir", str(home / "s"))
-    for words in (["token", "create", "me"], ["token", "list"], ["token", "revoke", "me"], ["runs", "list"]):
-        done = cellblock(*words, *place)
-        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" not in done.err, done
-    assert "NOT_SET_HERE_AT_ALL" in cellblock("config", "check", "--config", str(file)).out
-    for words in (
-        ["disable", "b"],
-        ["enable", "b"],
-        ["add", "d", "--env", "T=${env:NOT_SET_HERE_AT_ALL}", "--", "true"],
+def test_what_a_server_lacks_is_told_once_and_where_it_matters() -> None:
+    lacking = {"command": "true", "env": {"T": "${env:NOT_SET_HERE_AT_ALL}"}}
+    given(json.dumps({"mcpServers": {"a": {"command": "true"}, "b": lacking}}))
+    for words, times in (
+        (["disable", "a"], 0),
+        (["enable", "a"], 0),
+        (["add", "c", "--", "true"], 0),
+        (["remove", "a"], 0),
+        (["token", "create", "me"], 0),
+        (["token", "list"], 0),
+        (["token", "revoke", "me"], 0),
+        (["runs", "list"], 0),
+        (["disable", "b"], 0),
+        (["enable", "b"], 1),
+        (["add", "d", "--env", "T=${env:NOT_SET_HERE_AT_ALL}", "--", "true"], 1),
     ):
-        done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
-        assert done.code == 0 and done.err.count("NOT_SET_HERE_AT_ALL is not set") == (
-            words[0] != "disable"
-        ), done
+        done = cellblock(*words)
+        assert (done.code, done.err.count("NOT_SET_HERE_AT_ALL is not set")) == (0, times), done
+        assert times or "NOT_SET_HERE_AT_ALL" not in done.err
+    assert "NOT_SET_HERE_AT_ALL" in fine("config", "check")
 
 
-def test_the_default_file_is_made(home: Path) -> None:
+def test_the_default_file_is_made() -> None:
     done = cellblock("add", "wiki", "https://wiki.example/mcp", "--header", "X-Team: a b")
-    assert done.code == 0, done.err
+    assert done.code == 0 and "secret" not in done.err, done.err
     assert servers(default_file()) == {
         "wiki": {"url": "https://wiki.example/mcp", "headers": {"X-Team": "a b"}}
     }
     assert default_file().stat().st_mode & 0o777 == 0o600
-    assert "secret" not in done.err
 
 
 def test_a_name_controls_no_terminal(home: Path) -> None:
@@ -240,72 +251,56 @@ def test_a_name_controls_no_terminal(home: Path) -> None:
         assert "[31mb" in done.out and "\x1b" not in done.out + done.err
 
 
-def test_a_server_that_is_there_is_replaced_only_when_told(home: Path) -> None:
-    file = home / "c.json"
-    file.write_text(COMMENTED)
-    words = ["add", "wiki", "https://other.example/mcp", "--config", str(file)]
-    done = cellblock(*words)
-    assert done.code == 2
-    assert '-      "url": "https://wiki.example/mcp"' in done.err
-    assert '+      "url": "https://other.example/mcp"' in done.err
-    assert "--replace" in done.err
+def test_a_server_that_is_there_is_replaced_only_when_told() -> None:
+    file = given(COMMENTED)
+    words = ["add", "wiki", "https://other.example/mcp"]
+    said = refused(*words)
+    for part in (
+        '-      "url": "https://wiki.example/mcp"',
+        '+      "url": "https://other.example/mcp"',
+        "--replace",
+    ):
+        assert part in said
     assert file.read_text() == COMMENTED and not copies(file)
-    assert cellblock(*words, "--replace").code == 0
+    fine(*words, "--replace")
     assert servers(file)["wiki"] == {"url": "https://other.example/mcp"}
-    assert "already" in cellblock(*words).out
+    assert "already" in fine(*words)
 
 
-def test_a_secret_is_written_as_told_and_said_once_without_being_shown(home: Path) -> None:
-    file = home / "c.json"
-    file.write_text(COMMENTED)
+def test_a_secret_is_written_as_told_and_said_once_without_being_shown() -> None:
+    file = given(COMMENTED)
     file.chmod(0o644)
     words = ["add", "api", "https://api.example/mcp", "--header", f"Authorization: Bearer {TOKEN}"]
-    done = cellblock(*words, "--header", f"X-Api-Key: {TOKEN}", "--config", str(file))
-    assert done.code == 0
+    done = cellblock(*words, "--header", f"X-Api-Key: {TOKEN}")
+    assert (done.code, done.err.count("${env:NAME}"), TOKEN in done.err + done.out) == (0, 1, False)
     assert servers(file)["api"]["headers"]["Authorization"] == f"Bearer {TOKEN}"
-    assert done.err.count("${env:NAME}") == 1
-    assert TOKEN not in done.err + done.out
     # What others could read is the user's alone now.
     assert file.stat().st_mode & 0o777 == 0o600
-    other = cellblock(
-        "add", "api", "https://b.example/mcp", "--header", f"X-Api-Key: b{TOKEN}", "--config", str(file)
-    )
-    assert other.code == 2 and TOKEN not in other.err
+    assert TOKEN not in refused("add", "api", "https://b.example/mcp", "--header", f"X-Api-Key: b{TOKEN}")
 
 
-def test_what_config_check_finds_is_not_written(home: Path) -> None:
-    file = home / "c.json"
-    file.write_text(COMMENTED)
-    done = cellblock("add", "new", "https://", "--config", str(file))
-    assert done.code == 2
-    assert f"{file}:9:" in done.err and "mcpServers.new.url" in done.err
+def test_what_config_check_finds_is_not_written() -> None:
+    file = given(COMMENTED)
+    said = refused("add", "new", "https://")
+    assert f"{file}:9:" in said and "mcpServers.new.url" in said
     assert file.read_text() == COMMENTED and not copies(file)
     # The daemon's environment is not this one.
-    words = [
-        "add",
-        "new",
-        "https://a.example",
-        "--header",
-        "X-Key: ${env:NOT_SET_HERE}",
-        "--config",
-        str(file),
-    ]
-    done = cellblock(*words)
+    done = cellblock("add", "new", "https://a.example", "--header", "X-Key: ${env:NOT_SET_HERE}")
     assert done.code == 0 and "NOT_SET_HERE is not set" in done.err
     # What was wrong before is told, and keeps nobody from taking out one thing after the other.
     file.write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"comand": "y"}}}')
-    done = cellblock("remove", "a", "--config", str(file))
+    done = cellblock("remove", "a")
     assert done.code == 0 and "mcpServers.b.comand" in done.err
     assert servers(file) == {"b": {"comand": "y"}}
     file.write_text("{")
-    assert cellblock("remove", "b", "--config", str(file)).code == 2
+    refused("remove", "b")
     assert file.read_text() == "{"
 
 
 def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
     file = home / "mcp.json"
     file.write_text('{\n\t"inputs": [],\n\t"servers": {\n\t\t"a": {"command": "true"}\n\t}\n}\n')
-    assert cellblock("add", "b", "--config", str(file), "--", "true").code == 0
+    fine("add", "b", "--config", str(file), "--", "true")
     assert parse(file.read_text(), toml=False)["servers"] == {
         "a": {"command": "true"},
         "b": {"command": "true"},
@@ -331,13 +326,11 @@ def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
     ],
 )
 def test_wrong_words_are_told(words: list[str], said: str) -> None:
-    default_file().parent.mkdir(parents=True)
-    default_file().write_text('{"mcpServers": {"files": {"command": "true"}}}')
-    before = default_file().read_text()
+    before = '{"mcpServers": {"files": {"command": "true"}}}'
+    file = given(before)
     done = cellblock(*words)
-    assert done.code in (2, 3)
-    assert said in done.err and TOKEN not in done.err
-    assert default_file().read_text() == before
+    assert done.code in (2, 3) and said in done.err and TOKEN not in done.err
+    assert file.read_text() == before
 
 
 def test_a_program_that_is_not_there_is_told(home: Path) -> None:
@@ -381,16 +374,15 @@ def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None
 def test_what_is_left_out_of_a_server_that_is_added_is_told(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    definitions, file = home / "definitions.json", default_file()
+    definitions = home / "definitions.json"
     pages = [[tool("one"), tool("two")]]
     definitions.write_text(json.dumps({"pages": pages, "introduction": {"instructions": "Begin with one."}}))
-    file.parent.mkdir(parents=True)
-    file.write_text('{"cellblock": {"pins": {"*": "quarantine"}}}')
+    given('{"cellblock": {"pins": {"*": "quarantine"}}}')
     entry = plain_server("--definitions", definitions)
     words = ("x", "--", str(entry["command"]), *entry["args"])
     assert cellblock("add", *words).err == "cellblock: x: 2 tools\n"
     # The same command comes again with another tool.
-    assert cellblock("remove", "x").code == 0
+    fine("remove", "x")
     pages[0][0] = tool("one", "Is another")
     definitions.write_text(json.dumps({"pages": pages, "introduction": {"instructions": "Begin with two."}}))
     why = "are new or not as they were pinned and are left out: one. Review them: `cellblock pins approve x`."
@@ -404,10 +396,8 @@ def test_what_is_left_out_of_a_server_that_is_added_is_told(
     assert cellblock("add", "--replace", *words, "more").err == said
 
 
-def test_whatever_key_switched_a_server_off_it_is_switched_on(home: Path) -> None:
-    file = home / "c.json"
-    file.write_text('{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": 5}}')
-    done = cellblock("enable", "a", "--config", str(file))
-    assert done.code == 0 and servers(file)["a"] == {"command": "x"}, done.err
-    done = cellblock("disable", "b", "--config", str(file))
-    assert done.code == 2 and "no object" in done.err
+def test_whatever_key_switched_a_server_off_it_is_switched_on() -> None:
+    file = given('{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": 5}}')
+    fine("enable", "a")
+    assert servers(file)["a"] == {"command": "x"}
+    assert "no object" in refused("disable", "b")

@@ -87,8 +87,7 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
         inspected = json.loads(await ask(client, "inspect_tool", tool_name="get-env"))
         assert inspected["name"] == "mcp__everything__get-env"
         assert inspected["outputSchema"] is None and "observedOutputSchema" in inspected["note"]
-        content = inspected["observedOutputSchema"]["contentSchema"]
-        assert {"name", "due"} <= set(content["properties"])
+        assert {"name", "due"} <= set(inspected["observedOutputSchema"]["contentSchema"]["properties"])
         assert inspected["output"]["samples"] == 1
         (server,) = json.loads(await ask(client, "list_servers"))["servers"]
         assert server["module"] == "@codemode/servers/everything"
@@ -118,8 +117,7 @@ async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
     async with serving(config) as client:
         # A script waits for the server that it imports; what only asks does so for half a second.
         await run(client, 'import "@codemode/servers/plain";')
-        missing = await ask(client, "inspect_tool", tool_name="mcp__plain__ecko")
-        first, hint = missing.split("\n")
+        first, hint = (await ask(client, "inspect_tool", tool_name="mcp__plain__ecko")).split("\n")
         assert first == "[Tool not found] 'mcp__plain__ecko' is not available in codemode.run"
         assert hint.startswith("Did you mean plain.echo")
         unknown = await ask(client, "inspect_tool", tool_name="qqqqqqqq")

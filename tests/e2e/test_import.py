@@ -346,9 +346,7 @@ def test_the_text_of_a_clients_file_is_no_reference_of_ours(
     for file in (home / ".config/cellblock/cellblock.json", *(project / name for name in files)):
         settings = load_settings(file) if file.name != "opencode.json" else None
         assert "the-private-key" not in str(settings)
-        read = [*settings.files] if settings is not None else []
-        assert key not in read, file
+        assert key not in ([*settings.files] if settings is not None else []), file
         if settings is not None and "cursor" in settings.servers:
             # What was written there is what the server gets.
-            headers = settings.servers["cursor"].headers
-            assert headers == {"A": steal, "B": f"${steal}", "C": "${keyring:K}"}
+            assert settings.servers["cursor"].headers == {"A": steal, "B": f"${steal}", "C": "${keyring:K}"}

@@ -5,10 +5,12 @@ import json
 import os
 import pty
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -22,8 +24,10 @@ from cellblock.app.config.edit import edited, format_of
 from cellblock.app.config.edit import read as read_text
 from cellblock.app.config.references import names_in
 from cellblock.base.settings.syntax import parse
+from cellblock_worker.confinement.bubblewrap import find_binary
 from support.cellblock_zygote import forked_cellblock
 from support.commands import Said, cellblock, in_this_process
+from support.documents import ROOT, examples, statements
 from support.entries import CELLBLOCK
 from support.params import mostly
 
@@ -86,6 +90,8 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 NONE: dict[str, str] = {}
 
+OURS = ".config/cellblock/cellblock.json"
+
 
 def read(file: Path) -> dict[str, Any]:
     return read_text(file.read_text(), format_of(file.name))
@@ -97,8 +103,9 @@ def install(
     words: Sequence[str] = ("install",),
     more: Mapping[str, str] = NONE,
     given: str = "",
+    code: int = 0,
 ) -> Said:
-    """Runs the command as its program does."""
+    """Runs the command as its program does, which is to end so."""
     words = (*words, *clients)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", environment(home) | dict(more))
@@ -107,18 +114,21 @@ def install(
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         # Servers of other people are not started by a test.
         patch.setattr(approval, "TRY_SECONDS", 0)
-        return in_this_process(*words)
+        done = in_this_process(*words)
+        assert done.code == code, done
+        return done
 
 
 def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": os.environ["PATH"]}
 
 
-def with_file(home: Path, client: str) -> Path:
-    name, text, _ = FILES[client]
+def with_file(home: Path, client: str, text: str | None = None) -> Path:
+    """A client's file, with what it may say already, or with another text."""
+    name, usual, _ = FILES[client]
     file = home / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    file.write_bytes((usual if text is None else text).encode(errors="surrogateescape"))
     file.chmod(0o644)
     return file
 
@@ -132,8 +142,7 @@ def test_each_client_is_known_in_one_place() -> None:
 def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     name, text, servers = FILES[client]
     file = with_file(tmp_path, client) if there else tmp_path / name
-    done = install(tmp_path, client, "--yes")
-    assert done.code == 0, done.err
+    install(tmp_path, client, "--yes")
     entry: Any = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
@@ -147,19 +156,18 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
         assert line.rstrip(",") in kept or any(one.startswith(line) for one in kept), line
     backups = list(file.parent.glob(f"{file.name}.*.bak"))
     assert [one.read_text() for one in backups] == ([text] if there else [])
-    again = install(tmp_path, client, "--yes")
-    assert again.code == 0 and "as it should be" in again.out
-    out = install(tmp_path, client, "--uninstall", "--yes", "--json")
-    assert out.code == 0 and json.loads(out.out)["clients"][0]["written"], out.err
+    assert "as it should be" in install(tmp_path, client, "--yes").out
+    out = install(tmp_path, client, "--uninstall", "--yes", "--json").out
+    assert json.loads(out)["clients"][0]["written"]
     assert file.read_text() == text if there else not file.exists()
 
 
 def test_opencode_2_does_not_run_it_from_a_script_of_its_own(tmp_path: Path) -> None:
     file = with_file(tmp_path, "opencode")
-    assert install(tmp_path, "opencode", "--yes").code == 0
+    install(tmp_path, "opencode", "--yes")
     assert "codemode" not in read(file)["mcp"]["cellblock"], "opencode 1 has no such key"
     file.write_text('{ "mcp": { "servers": {} } }')
-    assert install(tmp_path, "opencode", "--yes").code == 0
+    install(tmp_path, "opencode", "--yes")
     assert read(file)["mcp"]["servers"]["cellblock"]["codemode"] is False
     file.write_text(file.read_text().replace('"codemode": false', '"codemode": true'))
     assert "as it should be" in install(tmp_path, "opencode", "--yes").out, "what the user has set stays"
@@ -195,11 +203,10 @@ def test_what_was_taken_over_comes_back_among_the_users_own_edits(
     client: str, tmp_path: Path, edits: set[str], adds: bool, twice: bool
 ) -> None:
     home = tmp_path / secrets.token_hex(4)
-    file = with_file(home, client)
     text, servers = FILES[client][1:]
     if client == "codex":
         text += '\n[mcp_servers.keyed]\ncommand  =  "k" # odd\nenv = { API_TOKEN = "sk-abcdefghijklmnopqrst123456" }\n'
-    file.write_text(text)
+    file = with_file(home, client, text)
     form = format_of(file.name)
 
     def edit(text: str) -> str:
@@ -212,15 +219,13 @@ def test_what_was_taken_over_comes_back_among_the_users_own_edits(
         return edited(text, form, added) if adds else text
 
     if twice:
-        assert install(home, client, "--yes").code == 0
-    taken = install(home, client, "--take-over", "--yes", "--secrets", "keyring")
-    assert taken.code == 0, taken.err
+        install(home, client, "--yes")
+    install(home, client, "--take-over", "--yes", "--secrets", "keyring")
     file.write_text(edit(file.read_text()))
     assert "sk-abc" not in file.read_text() or client != "codex"
     if twice:
-        assert install(home, client, "--yes").code == 0
-    out = install(home, client, "--uninstall", "--yes")
-    assert out.code == 0 and "sk-abc" not in out.out, out.err
+        install(home, client, "--yes")
+    assert "sk-abc" not in install(home, client, "--uninstall", "--yes").out
     wanted = edit(text)
     if adds:
         # It stood beside Cellblock's entry, so that the lines of the others are written anew.
@@ -236,11 +241,10 @@ def test_what_was_taken_over_comes_back_among_the_users_own_edits(
 @pytest.mark.parametrize("there", [True, False])
 def test_out_where_it_is_not_in_changes_nothing(client: str, there: bool, tmp_path: Path) -> None:
     file = with_file(tmp_path, client) if there else tmp_path / FILES[client][0]
-    done = install(tmp_path, client, "--uninstall", "--yes")
-    assert done.code == 0 and "has no Cellblock" in done.out, done.err
+    assert "has no Cellblock" in install(tmp_path, client, "--uninstall", "--yes").out
     assert file.read_text() == FILES[client][1] if there else not any(tmp_path.iterdir())
-    both = install(tmp_path, client, "--uninstall", "--print")
-    assert both.code == 2 and "--print or --uninstall" in both.err and not both.out
+    both = install(tmp_path, client, "--uninstall", "--print", code=2)
+    assert "--print or --uninstall" in both.err and not both.out
 
 
 async def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
@@ -261,28 +265,25 @@ def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:
     project.mkdir()
     (project / "cb.json").write_text("{}")
     words = ("--project", str(project), "--config", str(project / "cb.json"))
-    done = install(tmp_path, "vscode", "codex", "--yes", *words)
-    assert done.code == 0, done.err
+    install(tmp_path, "vscode", "codex", "--yes", *words)
     args = ["serve", "--stdio", "--config", str(project / "cb.json")]
     assert read(project / ".vscode/mcp.json")["servers"]["cellblock"]["args"] == args
     assert read(project / ".codex/config.toml")["mcp_servers"]["cellblock"]["args"] == args
-    refused = install(tmp_path, "goose", "--yes", "--project", str(project))
-    assert refused.code == 2 and "no file in projects" in refused.err
+    refused = install(tmp_path, "goose", "--yes", "--project", str(project), code=2)
+    assert "no file in projects" in refused.err
 
 
 def test_its_servers_are_taken_over(tmp_path: Path) -> None:
     file = with_file(tmp_path, "vscode")
     done = install(tmp_path, "vscode", "--take-over", "--yes", "--json")
-    assert done.code == 0, done.err
     assert json.loads(done.out)["clients"][0]["taken_over"] == ["fs"]
     assert set(read(file)["servers"]) == {"cellblock"} and "// asked once" in file.read_text()
-    ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
-    assert ours["mcpServers"]["fs"]["command"] == "npx"
+    assert read(tmp_path / OURS)["mcpServers"]["fs"]["command"] == "npx"
 
 
 def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
-    file = tmp_path / ".claude.json"
-    file.write_text('{"mcpServers": {"gh": {"command": "gh"}, "db": {"command": "db"}}}')
+    text = '{"mcpServers": {"gh": {"command": "gh"}, "db": {"command": "db"}}}'
+    file = with_file(tmp_path, "claude-code", text)
     (tmp_path / ".claude").mkdir()
     rules = {"deny": ["mcp__gh__delete"], "ask": ["mcp__db__query(table:users)"]}
     (tmp_path / ".claude/settings.json").write_text(json.dumps({"permissions": rules}))
@@ -290,8 +291,7 @@ def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
     place = "in ~/.claude/settings.json)"
     assert f"gh: restricted as there: without delete (permissions.deny {place}" in shown.out
     assert f"db: restricted as there: asked about before each call (permissions.ask {place}" in shown.out
-    ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
-    assert ours["mcpServers"] == {
+    assert read(tmp_path / OURS)["mcpServers"] == {
         "gh": {"command": "gh", "disabledTools": ["delete"]},
         "db": {"command": "db", "askTools": ["*"]},
     }
@@ -299,25 +299,18 @@ def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
 
 
 def test_how_one_logs_in_is_no_secret(tmp_path: Path) -> None:
-    file = with_file(tmp_path, "gemini")
     told, hidden = '"selectedAuthType": "oauth-personal"', '"keyType": "Ab1horseAb1horse"'
-    file.write_text(f'{{\n  "security": {{{told}, {hidden}}}\n}}\n')
+    with_file(tmp_path, "gemini", f'{{\n  "security": {{{told}, {hidden}}}\n}}\n')
     shown = install(tmp_path, "gemini", "--yes")
     assert told in shown.out and "horse" not in shown.out
 
 
 def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
-    secret = "sk-abcdefghijklmnopqrst123456"
-    file = tmp_path / ".cursor/mcp.json"
-    file.parent.mkdir()
-    file.write_text(
-        '{"mcpServers": {\n  "a": {"command": "a", "args": ["--key", "KEY"], "env": {"PASSWORD": "horse"}}\n}}'.replace(
-            "KEY", secret
-        )
-    )
+    entry = {"command": "a", "args": ["--key", "sk-abcdefghijklmnopqrst123456"], "env": {"PASSWORD": "horse"}}
+    file = with_file(tmp_path, "cursor", f'{{"mcpServers": {{\n  "a": {json.dumps(entry)}\n}}}}')
     done = install(tmp_path, "cursor", "--yes")
-    assert done.code == 0 and secret not in done.out and "horse" not in done.out
-    assert secret in file.read_text() and "horse" in file.read_text()
+    for secret in ("sk-abcdefghijklmnopqrst123456", "horse"):
+        assert secret in file.read_text() and secret not in done.out
 
 
 @pytest.mark.parametrize(
@@ -332,21 +325,19 @@ def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_changed_stays(text: str, why: str, tmp_path: Path) -> None:
-    file = tmp_path / ".cursor/mcp.json"
-    file.parent.mkdir()
-    file.write_bytes(text.encode(errors="surrogateescape"))
-    done = install(tmp_path, "cursor", "--yes")
-    assert done.code == 2 and why in done.err and "Traceback" not in done.err
+    file = with_file(tmp_path, "cursor", text)
+    done = install(tmp_path, "cursor", "--yes", code=2)
+    assert why in done.err and "Traceback" not in done.err
     assert file.read_bytes() == text.encode(errors="surrogateescape")
     assert [one.name for one in file.parent.iterdir()] == ["mcp.json"]
 
 
 def test_a_pipe_or_a_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / ".cursor/mcp.json").mkdir(parents=True)
-    assert "directory" in install(tmp_path, "cursor", "--yes").err
+    assert "directory" in install(tmp_path, "cursor", "--yes", code=2).err
     (tmp_path / ".codex").mkdir()
     os.mkfifo(tmp_path / ".codex/config.toml")
-    assert "is no file" in install(tmp_path, "codex", "--yes").err
+    assert "is no file" in install(tmp_path, "codex", "--yes", code=2).err
 
 
 @pytest.mark.parametrize("more", [[], ["--take-over"]])
@@ -354,8 +345,8 @@ def test_a_link_that_leads_to_itself_is_told(more: list[str], tmp_path: Path) ->
     file = tmp_path / ".cursor" / "mcp.json"
     file.parent.mkdir()
     file.symlink_to(file.name)
-    done = install(tmp_path, "cursor", "--yes", *more)
-    assert done.code == 2 and "Too many levels of symbolic links" in done.err
+    done = install(tmp_path, "cursor", "--yes", *more, code=2)
+    assert "Too many levels of symbolic links" in done.err
     assert file.is_symlink()
 
 
@@ -364,14 +355,13 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     real.write_text("{}")
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor/mcp.json").symlink_to(real)
-    assert install(tmp_path, "cursor", "--yes").code == 0
+    install(tmp_path, "cursor", "--yes")
     assert (tmp_path / ".cursor/mcp.json").is_symlink() and "cellblock" in real.read_text()
 
 
 def test_a_byte_order_mark_stays_and_is_not_shown_as_a_change(tmp_path: Path) -> None:
     file = with_file(tmp_path, "cursor")
-    before = file.read_bytes()
-    file.write_bytes(b"\xef\xbb\xbf{\r\n" + before.removeprefix(b"{"))
+    file.write_bytes(b"\xef\xbb\xbf{\r\n" + file.read_bytes().removeprefix(b"{"))
     done = install(tmp_path, "cursor", "--yes")
     assert "\n   {\n" in done.out and "\n  +{\n" not in done.out, done.out
     assert file.read_bytes().startswith(b"\xef\xbb\xbf{\r\n")
@@ -379,7 +369,7 @@ def test_a_byte_order_mark_stays_and_is_not_shown_as_a_change(tmp_path: Path) ->
 
 def test_print_writes_nothing(tmp_path: Path) -> None:
     done = install(tmp_path, "codex", "goose", "--print")
-    assert done.code == 0 and "[mcp_servers.cellblock]" in done.out and "cmd:" in done.out
+    assert "[mcp_servers.cellblock]" in done.out and "cmd:" in done.out
     assert not list(tmp_path.iterdir())
 
 
@@ -396,75 +386,68 @@ def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
 
 
 def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
-    done = install(tmp_path, "cursor")
-    assert done.code == 2 and "--yes" in done.err and not list(tmp_path.iterdir())
+    assert "--yes" in install(tmp_path, "cursor", code=2).err and not list(tmp_path.iterdir())
 
 
 def test_wrong_words_are_told(tmp_path: Path) -> None:
-    assert "there is no client emacs" in install(tmp_path, "emacs").err
-    assert "Name a client" in install(tmp_path).err
+    assert "there is no client emacs" in install(tmp_path, "emacs", code=2).err
+    assert "Name a client" in install(tmp_path, code=2).err
 
 
 def test_what_the_user_has_set_in_the_entry_stays(tmp_path: Path) -> None:
     file = with_file(tmp_path, "zed")
-    assert install(tmp_path, "zed", "--yes").code == 0
+    install(tmp_path, "zed", "--yes")
     own = json.dumps(read(file)["context_servers"]["cellblock"] | {"env": {"TOKEN": "t"}, "timeout": 5})
     file.write_text('{"context_servers": {"cellblock": %s}}' % own.replace('"connect"', '"serve", "--stdio"'))  # noqa: UP031
-    assert install(tmp_path, "zed", "--yes").code == 0
+    install(tmp_path, "zed", "--yes")
     entry = read(file)["context_servers"]["cellblock"]
     assert (entry["env"], entry["timeout"], entry["args"]) == ({"TOKEN": "t"}, 5, ["connect"])
 
 
 def test_an_entry_by_address_becomes_a_program(tmp_path: Path) -> None:
-    file = tmp_path / ".claude.json"
     headers = {"Authorization": "Bearer t"}
     ours = {"type": "http", "url": "http://127.0.0.1:7433/mcp", "headers": headers, "alwaysLoad": True}
-    file.write_text(json.dumps({"mcpServers": {"cellblock": ours}}))
-    assert install(tmp_path, "claude-code", "--yes").code == 0
+    file = with_file(tmp_path, "claude-code", json.dumps({"mcpServers": {"cellblock": ours}}))
+    install(tmp_path, "claude-code", "--yes")
     entry = read(file)["mcpServers"]["cellblock"]
     assert set(entry) == {"type", "command", "args", "alwaysLoad"} and entry["type"] == "stdio"
 
 
 def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> None:
-    file = tmp_path / ".cursor/mcp.json"
-    file.parent.mkdir()
     text = '{"mcpServers": {"a": {"command": "a", "env": {"API_KEY": "sk-abcdefghijklmnopqrst123456"}}}}'
-    file.write_text(text)
-    done = install(tmp_path, "cursor", "--take-over", "--yes")
-    assert done.code == 2 and "(API_KEY of a): say where with --secrets keyring, or with" in done.err
+    file = with_file(tmp_path, "cursor", text)
+    done = install(tmp_path, "cursor", "--take-over", "--yes", code=2)
+    assert "(API_KEY of a): say where with --secrets keyring, or with" in done.err
     assert file.read_text() == text and [one.name for one in file.parent.iterdir()] == ["mcp.json"]
 
 
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Path, imported: bool) -> None:
     key = "sk-abcdefghijklmnopqrst123456"
-    cursor, vscode = tmp_path / ".cursor/mcp.json", tmp_path / ".config/Code/User/mcp.json"
-    for file in (cursor, vscode):
-        file.parent.mkdir(parents=True)
     own = {"a": {"command": "a", "env": {"API_KEY": key}}, "plain": {"command": "p"}}
-    cursor.write_text(json.dumps({"mcpServers": own}))
+    cursor = with_file(tmp_path, "cursor", json.dumps({"mcpServers": own}))
     inputs = [{"type": "promptString", "id": "gh-token"}, {"type": "promptString", "id": "x", "default": "y"}]
     asked = {
         "gh": {"command": "g", "env": {"T": "${input:gh-token}"}},
         "x": {"command": "x", "args": ["${input:x}"]},
     }
-    vscode.write_text(json.dumps({"inputs": inputs, "servers": asked}))
+    vscode = with_file(tmp_path, "vscode", json.dumps({"inputs": inputs, "servers": asked}))
     both = ("cursor", "vscode", "--take-over", "--yes", "--secrets")
     if imported:
-        assert install(tmp_path, words=("import", "--yes")).code == 0
+        install(tmp_path, words=("import", "--yes"))
     done = install(tmp_path, *both, "environment")
-    assert done.code == 0, done.err
-    assert {*read(cursor)["mcpServers"]} == {"cellblock", "a"} and {*read(vscode)["servers"]} == {
-        "cellblock",
-        "gh",
-    }
-    assert "a: stays: without API_KEY it would not start." in done.out and "or: --secrets keyring" in done.out
-    assert "gh: stays: without GH_TOKEN it would not start." in done.out
-    assert "`cellblock secret set GH_TOKEN`, and `cellblock add` it with ${keyring:GH_TOKEN}" in done.out
-    set_here = {"GH_TOKEN": "t", "API_KEY": key}
-    assert install(tmp_path, *both, "environment", more=set_here).code == 0
+    assert {*read(cursor)["mcpServers"]} == {"cellblock", "a"}
+    assert {*read(vscode)["servers"]} == {"cellblock", "gh"}
+    for said in (
+        "a: stays: without API_KEY it would not start.",
+        "or: --secrets keyring",
+        "gh: stays: without GH_TOKEN it would not start.",
+        "`cellblock secret set GH_TOKEN`, and `cellblock add` it with ${keyring:GH_TOKEN}",
+    ):
+        assert said in done.out
+    install(tmp_path, *both, "environment", more={"GH_TOKEN": "t", "API_KEY": key})
     assert {*read(cursor)["mcpServers"]} == {*read(vscode)["servers"]} == {"cellblock"}
-    ours = read(tmp_path / ".config/cellblock/cellblock.json")["mcpServers"]
+    ours = read(tmp_path / OURS)["mcpServers"]
     assert ours["gh"]["env"] == {"T": "${env:GH_TOKEN}"} and ours["a"]["env"] == {"API_KEY": "${env:API_KEY}"}
 
 
@@ -483,12 +466,9 @@ def test_a_server_whose_own_references_stand_for_nothing_here_stays_with_its_cli
     tmp_path: Path, named: str
 ) -> None:
     client = named.partition(",")[0]
-    file = tmp_path / FILES[client][0]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(LACKING[named])
+    file = with_file(tmp_path, client, LACKING[named])
     words = (client, "--take-over", "--yes", "--secrets", "keyring", "--json")
-    stays = install(tmp_path, *words)
-    [why] = json.loads(stays.out)["clients"][0]["stay"].values()
+    [why] = json.loads(install(tmp_path, *words).out)["clients"][0]["stay"].values()
     assert "own" in why.lower() and "it would not start" in why
     for there in (tmp_path / "own", file.parent / "own"):
         there.write_text("A=1")
@@ -507,19 +487,17 @@ def test_a_secret_that_was_changed_meanwhile_is_given_back_as_it_is_now(
         "claude-code": '{"mcpServers": {"own": {"url": "https://h.example", "args": [],\n'
         '  "headers": {"Authorization":  "Bearer tok_9876abcdefghijklmnop"}}}}\n',
     }
-    file = tmp_path / FILES[client][0]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(texts[client])
-    taken = install(tmp_path, client, "--take-over", "--yes", "--secrets", "keyring")
-    assert taken.code == 0 and first not in file.read_text(), taken.err
+    file = with_file(tmp_path, client, texts[client])
+    install(tmp_path, client, "--take-over", "--yes", "--secrets", "keyring")
+    assert first not in file.read_text()
     if again:
         file.write_text(file.read_text().replace("connect", "serve"))
-        assert install(tmp_path, client, "--yes").code == 0
-    [name] = names_in((tmp_path / ".config/cellblock/cellblock.json").read_text(), "keyring")
-    assert install(tmp_path, words=("secret", "set", name), given=second).code == 0
+        install(tmp_path, client, "--yes")
+    [name] = names_in((tmp_path / OURS).read_text(), "keyring")
+    install(tmp_path, words=("secret", "set", name), given=second)
     out = install(tmp_path, client, "--uninstall", "--yes")
     wanted = texts[client].replace(first, second)
-    assert out.code == 0 and read(file) == read_text(wanted, format_of(file.name))
+    assert read(file) == read_text(wanted, format_of(file.name))
     assert again or client != "codex" or 'command  =  "p" # odd' in file.read_text()
     assert first not in out.out and second not in out.out and "cannot be read" not in out.out
 
@@ -528,14 +506,12 @@ def test_a_secret_that_was_changed_meanwhile_is_given_back_as_it_is_now(
 def test_a_secret_that_nothing_needs_any_more_is_named_with_what_removes_it(
     tmp_path: Path, first: str
 ) -> None:
-    file = tmp_path / FILES["codex"][0]
-    file.parent.mkdir(parents=True)
-    file.write_text('[mcp_servers.own]\ncommand = "p"\nenv = { LEFT_TOKEN = "tok_9876abcdefghijklmnop" }\n')
-    assert install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring").code == 0
-    assert install(tmp_path, words=("secret", "set", "MINE"), given="x").code == 0
+    text = '[mcp_servers.own]\ncommand = "p"\nenv = { LEFT_TOKEN = "tok_9876abcdefghijklmnop" }\n'
+    with_file(tmp_path, "codex", text)
+    install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring")
+    install(tmp_path, words=("secret", "set", "MINE"), given="x")
     steps = {"remove": ("remove", "own"), "uninstall": ("install", "codex", "--uninstall", "--yes")}
     said = [install(tmp_path, words=steps[step]) for step in sorted(steps, key=lambda step: step != first)]
-    assert [one.code for one in said] == [0, 0], said
     # Until the server is removed, its entry needs it.
     told = [one.out.count("LEFT_TOKEN is not used in") for one in said]
     assert told == ([1, 1] if first == "remove" else [0, 1])
@@ -545,11 +521,9 @@ def test_a_secret_that_nothing_needs_any_more_is_named_with_what_removes_it(
 
 def test_of_a_secret_that_is_gone_it_is_said_that_the_old_one_is_given_back(tmp_path: Path) -> None:
     text = '[mcp_servers.own]\ncommand = "p"\nenv = { GONE_TOKEN = "tok_9876abcdefghijklmnop" }\n'
-    file = tmp_path / FILES["codex"][0]
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    assert install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring").code == 0
-    assert install(tmp_path, words=("secret", "remove", "GONE_TOKEN")).code == 0
+    file = with_file(tmp_path, "codex", text)
+    install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring")
+    install(tmp_path, words=("secret", "remove", "GONE_TOKEN"))
     out = install(tmp_path, "codex", "--uninstall", "--yes")
     assert (
         "GONE_TOKEN cannot be read here: it is given back as it was" in out.out and file.read_text() == text
@@ -570,3 +544,104 @@ def test_what_is_written_imports_nothing_from_the_folder_where_a_client_starts_i
     done = subprocess.run(start, cwd=repository, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: cellblock connect")
+
+
+SCRIPT = (
+    'import { list_issues } from "@codemode/servers/tracker"; '
+    'globalThis.__codemode_result__ = (await list_issues({ status: "open" })).total;'
+)
+KEPT = ("PIP_", "SSL_", "REQUESTS_", "NODE_", "HTTP", "http", "NO_PROXY", "no_proxy")
+"""Begin the names of what a machine needs to reach the package indexes."""
+
+
+def lines_of(page: str, word: str) -> list[str]:
+    """Those of the page's first block that has the word."""
+    block = next(
+        one for one in examples() if one.page == ROOT / page and one.language == "bash" and word in one.text
+    )
+    return [line.partition("  #")[0].strip() for line in statements(block.text)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> list[str]:
+    """What begins a command in a root of the system's programs, an empty home and the checkout's files alone."""
+    bubblewrap = find_binary()
+    if bubblewrap is None or not list(Path("/usr/lib").glob("python3*/EXTERNALLY-MANAGED")):
+        pytest.skip("needs namespaces, and a Python that is managed by the system")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (tmp_path / "cellblock" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / "cellblock" / name)
+    (tmp_path / "home").mkdir()
+    links = [
+        argument for name in ("bin", "lib", "lib64") for argument in ("--symlink", f"usr/{name}", f"/{name}")
+    ]
+    mounted = ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--proc", "/proc", "--dev", "/dev"]
+    own = ["--tmpfs", "/tmp", "--bind", str(tmp_path / "home"), "/home/me"]
+    checkout = ["--bind", str(tmp_path / "cellblock"), "/home/me/cellblock", "--chdir", "/home/me/cellblock"]
+    files = [
+        argument
+        for name, value in os.environ.items()
+        if name.startswith(KEPT)
+        for path in value.split()
+        if Path(path).is_absolute() and not path.startswith(("/usr", "/etc"))
+        for argument in ("--ro-bind-try", path, path)
+    ]
+    return [str(bubblewrap), *mounted, *links, *own, *files, *checkout, "--unshare-pid", "--die-with-parent"]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_the_lines_install_it_and_a_client_gets_an_answer(root: list[str]) -> None:
+    kept = {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+    path = "/home/me/.local/bin:/usr/bin:/bin"
+
+    env = {"HOME": "/home/me", "PATH": path, "LANG": "C.UTF-8", **kept}
+
+    def run(command: str) -> str:
+        line = [*root, "bash", "-c", command]
+        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    refused = subprocess.run([*root, "pip", "install", "six"], env={"PATH": path}, capture_output=True)
+    assert b"externally-managed-environment" in refused.stderr or b"No such file" in refused.stderr
+    install, client = lines_of("README.md", "scripts/install")
+    run(install)
+    (server,) = [line for line in lines_of("docs/start.md", "cellblock add") if " add " in line]
+    run(server)
+    run(f"{client} --yes")
+    entry: dict[str, Any] = json.loads(run("cat ~/.claude.json"))["mcpServers"]["cellblock"]
+    messages = [
+        {
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "claude-code", "version": "1"},
+            },
+        },
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "codemode.run", "arguments": {"code": SCRIPT}}},
+    ]
+    asked = "".join(json.dumps({"jsonrpc": "2.0", **one}) + "\n" for one in messages)
+    command = [*root, entry["command"], *entry["args"]]
+    with subprocess.Popen(command, env=env, stdin=PIPE, stdout=PIPE, text=True) as client_end:
+        client_end.stdin.write(asked)
+        client_end.stdin.flush()
+        answers = (json.loads(line) for line in client_end.stdout)
+        result = next(answer["result"] for answer in answers if answer.get("id") == 2)
+        client_end.stdin.close()
+    assert not result.get("isError"), result
+    assert result["structuredContent"]["result"] == 30
+    # Removing refuses while a client would start it.
+    run(f"{client} --uninstall --yes")
+    run("bash scripts/install --remove && ! command -v cellblock")

@@ -83,14 +83,12 @@ async def test_a_run_goes_on_when_each_call_is_answered(served: Daemon) -> None:
     assert [json.loads(one["input"]) for one in run["questions"]] == [{"text": "one"}, {"text": "two"}]
     status, said = await decide(served, f"{run_id}/deny", {"calls": [2]})
     assert (status, said) == (200, {"id": run_id, "verdict": "declined", "calls": ["2"], "left": ["1"]})
-    left = await waiting(served, run_id)
-    assert [one["call"] for one in left["questions"]] == [1]
+    assert [one["call"] for one in (await waiting(served, run_id))["questions"]] == [1]
     assert (await decide(served, f"{run_id}/approve", {"calls": [2]}))[0] == 409
     cookie, key = await login(served)
     browser_of = {"Cookie": cookie, "X-Cellblock-Key": key}
     assert (await decide(served, f"{run_id}/approve", headers=browser_of))[1]["left"] == []
-    over = await ended(served, run_id)
-    assert "fulfilled,rejected" in json.dumps(over["logs"])
+    assert "fulfilled,rejected" in json.dumps((await ended(served, run_id))["logs"])
     assert (await decide(served, f"{run_id}/approve"))[0] == 404
     assert called(served.ledger, "one") == 1 and called(served.ledger, "two") == 0
     # The audit log is written beside the answer.

@@ -165,8 +165,7 @@ async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode
 
 
 async def test_clients_of_other_names_have_other_grants(tmp_path: Path) -> None:
-    config = write_config(tmp_path, servers(tmp_path), policy=POLICY)
-    transport = stdio(config, tmp_path / "s")
+    transport = stdio(write_config(tmp_path, servers(tmp_path), policy=POLICY), tmp_path / "s")
     async with asking(transport, "legacy", name="careful") as asked:
         asked.answer = always("accept")
         script = """
@@ -210,8 +209,7 @@ async def test_each_subject_of_an_authorization_server_has_its_own_grants(
         async with over_http(mine) as transport, asking(transport, mode, name="ann") as asked:
             return (await asked.run(script))["result"]
 
-    token = issuer.token()
-    async with daemon(tmp_path, http={"oauth": oauth}, token=token, policy=policy) as running:
+    async with daemon(tmp_path, http={"oauth": oauth}, token=issuer.token(), policy=policy) as running:
         for mode in ("auto", "legacy"):
             assert await seen("ann", mode) == ["__meta__", "echo"]
             assert len(await seen("bob", mode)) > 10

@@ -50,17 +50,21 @@ await never({ text: "under way" });
 ONE = "globalThis.__codemode_result__ = 1;"
 
 
-def section() -> dict[str, Any]:
-    return {
-        "policy": {"default": {"approve": ["plain.give"]}},
-    }
+ASKS: dict[str, Any] = {"policy": {"default": {"approve": ["plain.give"]}}}
 
 
 @pytest.fixture(scope="module")
 async def two(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> AsyncIterator[Fleet]:
     """Two daemons that park a run before its client hears the question."""
-    kept = {"frontend": {"inline_bytes": 1024}}
-    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), **section(), **kept) as found:
+    kept = {"inline_bytes": 1024}
+    async with fleet(tmp_path_factory.mktemp("two"), postgres.database(), frontend=kept, **ASKS) as found:
+        yield found
+
+
+@pytest.fixture
+async def killed(tmp_path: Path, postgres: Postgres) -> AsyncIterator[Fleet]:
+    """Two of which a test ends some."""
+    async with fleet(tmp_path, postgres.database(), **ASKS) as found:
         yield found
 
 
@@ -85,6 +89,32 @@ def result(found: dict[str, Any]) -> Any:
     return found["structuredContent"]["result"]
 
 
+async def accepted_task(there: Daemon, here: Daemon, code: str) -> str:
+    """A task of one broker whose question is answered at another."""
+    task = (await run(there, code, TASKS))["taskId"]
+    given = {"question-1": {"action": "accept"}}
+    await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
+    return task
+
+
+async def pinged(served: Daemon, session: dict[str, str], method: str = "POST") -> int:
+    """The status of the answer to a request in a session."""
+    return (await served.ask(method, headers=session, body=message("ping", 5))).status
+
+
+async def in_session(served: Daemon, session: dict[str, str], code: str) -> Any:
+    """The result of a script that is run in a session."""
+    _, told = await said(served, served.request("POST", "/mcp", headers=session, body=call(code)))
+    return result(told["result"])
+
+
+async def token_of(served: Daemon, name: str, state: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """A new token, made where a state directory is; the database has it for all."""
+    place = ("--config", str(served.folder / "cellblock.json"), "--state-dir", str(served.folder / state))
+    assert await asyncio.to_thread(main, ["token", "create", name, *place]) == 0
+    return capfd.readouterr().out.strip()
+
+
 async def until_known(served: Daemon, status: int) -> None:
     """Until a broker has seen that a token was made, or revoked, elsewhere."""
 
@@ -103,16 +133,17 @@ async def test_a_client_and_its_user_behind_the_balancer(two: Fleet, mode: str) 
     """Each request comes to the next broker: the call, the question's answer, the stream."""
     served = two.behind()
     limits = httpx2.Limits(max_keepalive_connections=0)
-    async with httpx2.AsyncClient(
-        headers=served.auth, timeout=60, limits=limits, trust_env=False, verify=False
-    ) as http:
-        transport = streamable_http_client(served.url, http_client=http)
-        async with asking(transport, mode) as client:
-            client.answer = always("accept")
-            for _ in range(3):
-                response = await client.run(GIVE)
-                assert response["result"] == "one", response
-            assert len(client.questions) == 3
+    async with (
+        httpx2.AsyncClient(
+            headers=served.auth, timeout=60, limits=limits, trust_env=False, verify=False
+        ) as http,
+        asking(streamable_http_client(served.url, http_client=http), mode) as client,
+    ):
+        client.answer = always("accept")
+        for _ in range(3):
+            response = await client.run(GIVE)
+            assert response["result"] == "one", response
+        assert len(client.questions) == 3
 
 
 async def test_a_session_is_at_its_broker(two: Fleet) -> None:
@@ -125,21 +156,14 @@ async def test_a_session_is_at_its_broker(two: Fleet) -> None:
 
     await until_found(each_has_some, "each broker gets some")
     for mine in sessions:
-        assert (await served.ask(headers=mine, body=message("ping", 5))).status == 200
-        _, told = await said(served, served.request("POST", "/mcp", headers=mine, body=call(ONE)))
-        assert told["result"]["structuredContent"]["result"] == 1
-        own = mine["Mcp-Session-Id"].partition(".")[0] == "b1"
-        for number, one in enumerate(two.daemons):
-            assert (await one.ask(headers=mine, body=message("ping", 5))).status == (
-                200 if number == own else 404
-            )
+        assert await in_session(served, mine, ONE) == 1
+        own = mine["Mcp-Session-Id"].startswith("b1.")
+        answers = [await pinged(one, mine) for one in (served, *two.daemons)]
+        assert answers == ([200, 404, 200] if own else [200, 200, 404])
     mine = sessions[0]
-    large = call(ONE + "//" + "x" * 700_000)
-    _, told = await said(served, served.request("POST", "/mcp", headers=mine, body=large))
-    assert told["result"]["structuredContent"]["result"] == 1
+    assert await in_session(served, mine, ONE + "//" + "x" * 700_000) == 1
     assert (await served.ask("DELETE", headers=mine)).status == 200
-    for one in (served, *two.daemons):
-        assert (await one.ask(headers=mine, body=message("ping", 6))).status == 404
+    assert [await pinged(one, mine) for one in (served, *two.daemons)] == [404, 404, 404]
 
 
 async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
@@ -179,8 +203,7 @@ async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certifica
     async with fleet(tmp_path, postgres.database(), *options, tls=client, balancer_tls=asked_by) as found:
         served = found.behind()
         mine = await opened(served)
-        _, told = await said(served, served.request("POST", "/mcp", headers=mine, body=call(ONE)))
-        assert told["result"]["structuredContent"]["result"] == 1
+        assert await in_session(served, mine, ONE) == 1
         async with streaming(served, "POST", mine, call(NEVER, 7)):
             await until(lambda: served.recorded(tool="never"), "the call is made")
             cancelled = message("notifications/cancelled", requestId=7)
@@ -191,11 +214,9 @@ async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certifica
 
 async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
     here = two.daemons[0]
-    place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "s"))
-    assert await asyncio.to_thread(main, ["token", "create", "eve", *place]) == 0
     ways = (*two.daemons, two.behind())
-    eves = [replace(one, token=capfd.readouterr().out.strip()) for one in ways[:1]]
-    eves += [replace(one, token=eves[0].token) for one in ways[1:]]
+    token = await token_of(here, "eve", "s", capfd)
+    eves = [replace(one, token=token) for one in ways]
     for eve in eves:
         await until_known(eve, 200)
     mine = await opened(here)
@@ -223,8 +244,8 @@ async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str
             answer = await eve.ask(method, headers={**mine, **eve.auth}, body=message("ping", 5))
             assert (answer.status, "mcp-session-id" in answer.headers) == (404, False)
     no_token = {key: value for key, value in mine.items() if key != "Authorization"}
-    assert (await two.behind().ask(headers=no_token, body=message("ping", 5))).status == 401
-    assert (await two.behind().ask(headers=mine, body=message("ping", 5))).status == 200
+    assert await pinged(two.behind(), no_token) == 401
+    assert await pinged(two.behind(), mine) == 200
 
 
 async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Postgres) -> None:
@@ -232,8 +253,7 @@ async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Pos
     mine = await opened(served)
     postgres.stop()
     try:
-        for headers in (mine, await opened(served)):
-            assert (await served.ask(headers=headers, body=message("ping", 5))).status == 200
+        assert [await pinged(served, one) for one in (mine, await opened(served))] == [200, 200]
     finally:
         postgres.start()
     # The tests behind this one have both brokers.
@@ -244,8 +264,7 @@ async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Pos
 @pytest.mark.thorough
 async def test_of_two_brokers_with_one_name_one_is_ready(tmp_path: Path, postgres: Postgres) -> None:
     """The other says why, and is ready when the first has gone."""
-    state = {"url": postgres.database(), "key": KEY, "broker": "b0"}
-    sections: dict[str, Any] = {**SECTION, "state": state}
+    sections: dict[str, Any] = {**SECTION, "state": {"url": postgres.database(), "key": KEY, "broker": "b0"}}
 
     async def says(served: Daemon, status: int, text: bytes) -> None:
         await served.until_says("/readyz", lambda answer: answer.status == status and text in answer.body)
@@ -283,136 +302,116 @@ async def test_a_run_is_answered_at_any_broker_and_once(two: Fleet) -> None:
 async def test_an_output_is_read_at_any_broker_by_its_owner(
     two: Fleet, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    here, there = two.daemons
-    place = ("--config", str(here.folder / "cellblock.json"), "--state-dir", str(here.folder / "elsewhere"))
-    assert await asyncio.to_thread(main, ["token", "create", "ann", *place]) == 0
-    ann = replace(here, token=capfd.readouterr().out.strip())
-    for one in (ann, replace(ann, port=there.port)):
-        await until_known(one, 200)
-    found = await run(ann, 'globalThis.__codemode_result__ = "x".repeat(66_000);')
-    (output,) = found["structuredContent"]["outputs"]
-    third = f"{output['uri']}?page=3"
-    for port in (here.port, there.port):
-        asked = replace(ann, port=port)
-        read = await ask(asked, "resources/read", third, uri=third)
+    here = two.daemons[0]
+    token = await token_of(here, "ann", "elsewhere", capfd)
+    anns = [replace(one, token=token) for one in two.daemons]
+    for ann in anns:
+        await until_known(ann, 200)
+    found = await run(anns[0], 'globalThis.__codemode_result__ = "x".repeat(66_000);')
+    (uri,) = [output["uri"] for output in found["structuredContent"]["outputs"]]
+    third = f"{uri}?page=3"
+    for ann in anns:
+        read = await ask(ann, "resources/read", third, uri=third)
         assert read["result"]["contents"][0]["text"] == "x" * 465 + '"'
-        listed_there = await ask(asked, "resources/list", "")
-        assert output["uri"] in [one["uri"] for one in listed_there["result"]["resources"]]
-        refused = await ask(
-            replace(asked, token=here.token), "resources/read", output["uri"], uri=output["uri"]
-        )
+        assert uri in [one["uri"] for one in (await ask(ann, "resources/list", ""))["result"]["resources"]]
+        refused = await ask(replace(ann, token=here.token), "resources/read", uri, uri=uri)
         assert "not kept for this connection" in refused["error"]["message"]
+    place = ("--config", here.folder / "cellblock.json", "--state-dir", here.folder / "elsewhere")
     assert (await cellblock("token", "revoke", "ann", *place)).code == 0
-    for one in (ann, replace(ann, port=there.port)):
-        await until_known(one, 401)
+    for ann in anns:
+        await until_known(ann, 401)
 
 
-async def test_brokers_that_die(tmp_path: Path, postgres: Postgres) -> None:
+async def goes_on_elsewhere(served: Daemon, word: dict[str, Any]) -> None:
+    gone_back = await run(served, GIVE, **word)
+    assert result(gone_back) == "one"
+    assert gone_back["structuredContent"]["usage"]["resumed"] == 1
+
+
+async def test_brokers_that_die(killed: Fleet) -> None:
     """What is parked goes on with whoever is asked, sessions begin anew, and who waits for an answer sees the end."""
-    async with fleet(tmp_path, postgres.database(), **section()) as found:
-        here, served = found.daemons[0], found.behind()
-        mine, word = await opened(here), await asked(here)
-        with psycopg.connect(found.database, autocommit=True) as connection:
-            await until(
-                lambda: connection.execute("SELECT 1 FROM cellblock.runs WHERE state = 'parked'").fetchone(),
-                "the run is parked",
-            )
-        async with streaming(served, "POST", mine, call(NEVER)) as stream:
-            await until(lambda: here.recorded(tool="never"), "the call is made")
-            here.process.send_signal(signal.SIGKILL)
-            await within(here.process.wait())
-            head, _, body = (await within(stream.read())).partition(b"\r\n\r\n")
-            assert b" 502 " in head or b'"result"' not in body
-        for method in ("POST", "GET", "DELETE"):
-            answer = await served.ask(method, headers=mine, body=message("ping", 5))
-            assert answer.status == 404, method
-        assert (await served.ask(headers=await opened(served), body=message("ping", 5))).status == 200
-        gone_back = await run(served, GIVE, **word)
-        assert result(gone_back) == "one"
-        assert gone_back["structuredContent"]["usage"]["resumed"] == 1
-
-
-@pytest.mark.thorough
-async def test_a_task_that_another_broker_goes_on_with_is_cancelled(
-    tmp_path: Path, postgres: Postgres
-) -> None:
-    async with fleet(tmp_path, postgres.database(), **section()) as found:
-        here, there = found.daemons
-        task = (await run(there, THEN_NEVER, TASKS))["taskId"]
-        given = {"question-1": {"action": "accept"}}
-        await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
-        await until(lambda: here.recorded(tool="never"), "it goes on")
-
-        async def status() -> str:
-            return (await ask(there, "tasks/get", task, TASKS, taskId=task))["result"]["status"]
-
-        async def is_cancelled() -> bool:
-            return await status() == "cancelled"
-
-        assert await status() == "working"
-        for one in (there, here):
-            assert "result" in await ask(one, "tasks/cancel", task, TASKS, taskId=task)
-        await until_found(is_cancelled, "it is cancelled", pause=0.2)
-
-
-@pytest.mark.thorough
-async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres: Postgres) -> None:
-    async with fleet(tmp_path, postgres.database(), **section()) as found:
-        (here, there), served = found.daemons, found.behind()
-        mine, word = await opened(here), await asked(here)
-        async with streaming(served, "POST", mine, call(NEVER)):
-            await until(lambda: here.recorded(tool="never"), "the call is made")
-            here.process.send_signal(signal.SIGTERM)
-
-            await here.until_status("/readyz", 503)
-            # It takes nothing new, and another one does, also before the balancer has looked.
-            for _ in range(4):
-                assert (await opened(served))["Mcp-Session-Id"].startswith("b1.")
-            assert (await served.ask(headers=mine, body=message("ping", 5))).status == 200, (
-                "its sessions go on"
-            )
-            # The run whose client is away is parked, and goes on elsewhere.
-            gone_back = await run(served, GIVE, **word)
-            assert result(gone_back) == "one"
-            assert gone_back["structuredContent"]["usage"]["resumed"] == 1
-            assert here.process.returncode is None, "it waits for what is under way"
+    here, served = killed.daemons[0], killed.behind()
+    mine, word = await opened(here), await asked(here)
+    with psycopg.connect(killed.database, autocommit=True) as connection:
+        await until(
+            lambda: connection.execute("SELECT 1 FROM cellblock.runs WHERE state = 'parked'").fetchone(),
+            "the run is parked",
+        )
+    async with streaming(served, "POST", mine, call(NEVER)) as stream:
+        await until(lambda: here.recorded(tool="never"), "the call is made")
+        here.process.send_signal(signal.SIGKILL)
         await within(here.process.wait())
-        answer = await served.ask(headers=mine, body=message("ping", 5))
-        assert answer.status == 404
-        assert result(await run(there, ONE)) == 1
+        head, _, body = (await within(stream.read())).partition(b"\r\n\r\n")
+        assert b" 502 " in head or b'"result"' not in body
+    assert [await pinged(served, mine, method) for method in ("POST", "GET", "DELETE")] == [404, 404, 404]
+    assert await pinged(served, await opened(served)) == 200
+    await goes_on_elsewhere(served, word)
+
+
+@pytest.mark.thorough
+async def test_a_task_that_another_broker_goes_on_with_is_cancelled(killed: Fleet) -> None:
+    here, there = killed.daemons
+    task = await accepted_task(there, here, THEN_NEVER)
+    await until(lambda: here.recorded(tool="never"), "it goes on")
+
+    async def status() -> str:
+        return (await ask(there, "tasks/get", task, TASKS, taskId=task))["result"]["status"]
+
+    async def is_cancelled() -> bool:
+        return await status() == "cancelled"
+
+    assert await status() == "working"
+    for one in (there, here):
+        assert "result" in await ask(one, "tasks/cancel", task, TASKS, taskId=task)
+    await until_found(is_cancelled, "it is cancelled", pause=0.2)
+
+
+@pytest.mark.thorough
+async def test_a_broker_that_stops_hands_on_what_it_can(killed: Fleet) -> None:
+    (here, there), served = killed.daemons, killed.behind()
+    mine, word = await opened(here), await asked(here)
+    async with streaming(served, "POST", mine, call(NEVER)):
+        await until(lambda: here.recorded(tool="never"), "the call is made")
+        here.process.send_signal(signal.SIGTERM)
+        await here.until_status("/readyz", 503)
+        # It takes nothing new, and another one does, also before the balancer has looked.
+        for _ in range(4):
+            assert (await opened(served))["Mcp-Session-Id"].startswith("b1.")
+        assert await pinged(served, mine) == 200, "its sessions go on"
+        # The run whose client is away is parked.
+        await goes_on_elsewhere(served, word)
+        assert here.process.returncode is None, "it waits for what is under way"
+    await within(here.process.wait())
+    assert await pinged(served, mine) == 404
+    assert result(await run(there, ONE)) == 1
 
 
 @pytest.mark.thorough
 async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
-    tmp_path: Path, postgres: Postgres
+    killed: Fleet, tmp_path: Path
 ) -> None:
-    async with fleet(tmp_path, postgres.database(), **section()) as found:
-        here, there = found.daemons
-        files = [tmp_path / name for name in ("one", "two")]
-        calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
-        held = GIVE.replace("{ give }", "{ give, hold }") + calls
-        task = (await run(there, held, TASKS))["taskId"]
-        given = {"question-1": {"action": "accept"}}
-        await ask(here, "tasks/update", task, TASKS, taskId=task, inputResponses=given)
-        await until(lambda: here.recorded(tool="hold"), "it goes on")
-        # Either broker may have taken it.
-        (working,) = [one for one in found.daemons if await one.live()]
-        for one in found.daemons:
-            one.process.send_signal(signal.SIGTERM)
-
-        await working.until_status("/readyz", 503)
-        for _ in range(100):
-            # One that does not wait for the run is gone meanwhile.
-            assert (await working.ask("GET", "/readyz")).status == 503
-            await asyncio.sleep(0.02)
-        files[0].touch()
-        await until(lambda: here.recorded(tool="hold") == 2, "it makes its next call")
-        files[1].touch()
-        await within(asyncio.gather(*(one.process.wait() for one in found.daemons)))
-        with psycopg.connect(found.database) as connection:
-            rows = connection.execute("SELECT state, outcome FROM cellblock.runs").fetchall()
-        assert rows == [("ended", "ok")]
-        assert (here.recorded(tool="give"), here.recorded(tool="hold")) == (1, 2)
+    here, there = killed.daemons
+    files = [tmp_path / name for name in ("one", "two")]
+    calls = "".join(f"await hold({{ path: {json.dumps(str(file))} }});\n" for file in files)
+    await accepted_task(there, here, GIVE.replace("{ give }", "{ give, hold }") + calls)
+    await until(lambda: here.recorded(tool="hold"), "it goes on")
+    # Either broker may have taken it.
+    (working,) = [one for one in killed.daemons if await one.live()]
+    for one in killed.daemons:
+        one.process.send_signal(signal.SIGTERM)
+    await working.until_status("/readyz", 503)
+    for _ in range(100):
+        # One that does not wait for the run is gone meanwhile.
+        assert (await working.ask("GET", "/readyz")).status == 503
+        await asyncio.sleep(0.02)
+    files[0].touch()
+    await until(lambda: here.recorded(tool="hold") == 2, "it makes its next call")
+    files[1].touch()
+    await within(asyncio.gather(*(one.process.wait() for one in killed.daemons)))
+    with psycopg.connect(killed.database) as connection:
+        rows = connection.execute("SELECT state, outcome FROM cellblock.runs").fetchall()
+    assert rows == [("ended", "ok")]
+    assert (here.recorded(tool="give"), here.recorded(tool="hold")) == (1, 2)
 
 
 @pytest.mark.thorough
@@ -420,33 +419,25 @@ async def test_a_server_that_must_exist_once_runs_once_behind_http(
     tmp_path: Path, postgres: Postgres
 ) -> None:
     """A program that speaks stdio, behind a broker of its own: every broker has it by its URL."""
-    ways = {name: tmp_path / name for name in ("server", "fleet")}
-    for folder in ways.values():
-        folder.mkdir()
-    quiet: dict[str, Any] = {"auth": {"keyring": "off"}, "pool": {"warm": 0}}
-    async with daemon(ways["server"], "--profile", "proxy", **quiet) as server:
+    behind = tmp_path / "fleet"
+    behind.mkdir()
+    async with daemon(tmp_path, "--profile", "proxy", auth={"keyring": "off"}) as server:
         entry = {"once": {"url": server.url, "headers": server.auth}}
-        code = """import { give } from "@codemode/servers/once";
-        globalThis.__codemode_result__ = (await give({ text: "one" })).text;"""
-        async with fleet(ways["fleet"], postgres.database(), servers=entry) as found:
+        async with fleet(behind, postgres.database(), servers=entry) as found:
             for one in found.daemons:
-                assert result(await run(one, code)) == "one"
+                assert result(await run(one, GIVE.replace("/plain", "/once"))) == "one"
         assert (server.recorded(event="start"), server.recorded(tool="give")) == (1, 2)
 
 
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
-    settings: dict[str, Any] = {**section(), "auth": {"keyring": "off"}}
-    async with daemon(tmp_path, http={"drain_ms": 300}, **settings) as served:
+    async with daemon(tmp_path, http={"drain_ms": 300}, auth={"keyring": "off"}, **ASKS) as served:
         mine = await opened(served, elicitation={})
         durable = message("tools/call", 5, name=TOOL, arguments={"code": GIVE, "durable": True})
         async with streaming(served, "POST", mine, durable) as stream:
             _, question = await first_message(stream)
             assert question["method"] == "elicitation/create"
             served.process.send_signal(signal.SIGTERM)
-            taken_back = await next_message(stream)
-            assert taken_back["method"] == "notifications/cancelled"
-            told = await next_message(stream)
-            assert "result" in told, told
-            diagnostics = told["result"]["structuredContent"]["diagnostics"]
+            assert (await next_message(stream))["method"] == "notifications/cancelled"
+            diagnostics = (await next_message(stream))["result"]["structuredContent"]["diagnostics"]
             assert [entry["code"] for entry in diagnostics] == ["RUN_PARKED"]

@@ -228,12 +228,10 @@ async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
     other = ("test", "weekly_report", "--input", '{"since": "2026-11-09"}')
     assert "nobody can be asked" in await said(tmp_path, *other, code=2)
     file.write_text(file.read_text().replace('"approve": ["tracker.*"]', '"readOnly": true'))
-    tried = json.loads(await said(tmp_path, *other, "--yes"))
-    assert tried["result"]["since"] == "2026-11-09"
+    assert json.loads(await said(tmp_path, *other, "--yes"))["result"]["since"] == "2026-11-09"
     run_id = ran["usage"]["runId"]
     await said(tmp_path, "runs", "approve", run_id)
-    resumed = json.loads(await said(tmp_path, "runs", "resume", run_id))
-    assert resumed["result"]["since"] == "2026-11-02"
+    assert json.loads(await said(tmp_path, "runs", "resume", run_id))["result"]["since"] == "2026-11-02"
 
 
 @pytest.mark.thorough

@@ -48,8 +48,7 @@ async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
             (read,) = await client.read_resource(listed.uri)
             assert sha256(read.text.encode()).hexdigest() == one.resources[0].digest.removeprefix("sha256:")
             assert len(read.text.encode()) == one.resources[0].size
-            head = read.text.split("---\n")[1]
-            assert yaml.safe_load(head) == one.frontmatter.root
+            assert yaml.safe_load(read.text.split("---\n")[1]) == one.frontmatter.root
             assert one.frontmatter.description == DESCRIPTION
             code = read.text.split("```js\n")[1].split("```")[0].replace("/* its input */", "count: 21")
             ran = await client.call_tool("codemode.run", {"code": code})

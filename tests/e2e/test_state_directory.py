@@ -53,16 +53,17 @@ def top(short_path: Path) -> Path:
     return short_path
 
 
-Command = Callable[..., tuple[int, str]]
+Command = Callable[..., str]
 
 
 @pytest.fixture
 def command(top: Path) -> Command:
-    """Runs `cellblock`: its exit code, and all that it said."""
+    """Runs `cellblock`, which is to end so: all that it said."""
 
-    def run(*arguments: str | Path) -> tuple[int, str]:
+    def run(*arguments: str | Path, code: int = 0) -> str:
         done = in_this_process(*arguments)
-        return done.code, done.out + done.err
+        assert done.code == code, done
+        return done.out + done.err
 
     (top / "one.js").write_text("globalThis.__codemode_result__ = 1;")
     (top / "asks.js").write_text('import { echo } from "@codemode/servers/plain"; await echo({ text: "x" });')
@@ -77,12 +78,10 @@ def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, comma
     (project / "outputs/broker-12345678/lock").touch()
     foreign.plant(project / "run" / "old.sock", "socket")
     before = foreign.seen()
-    code, said = command("run", top / "one.js", "--state-dir", project)
-    assert code == 0 and '"result": 1' in said
+    assert '"result": 1' in command("run", top / "one.js", "--state-dir", project)
     config = write_config(project, {}, **SECTION | {"policy": {}})
     arguments = [str(forked_cellblock()), "serve", "--state-dir", ".", "--config", str(config)]
-    done = subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, timeout=90)
-    assert done.returncode == 0, done.stderr
+    subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, timeout=90, check=True)
     assert foreign.seen() == before
 
 
@@ -94,10 +93,13 @@ def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path, 
     before = foreign.seen()
     config = write_config(top, {"plain": plain_server()}, log={"level": "warning"})
     arguments = ["--config", config, "--state-dir", state, "--require", "plain"]
-    code, said = command("run", top / "one.js", *arguments)
-    assert code == 0 and '"result": 1' in said
-    assert f"host.log is not written: {state}/logs/host.log is a symbolic link" in said
-    assert f"is not kept: {state}/logs/upstream-plain.log is a symbolic link" in said
+    said = command("run", top / "one.js", *arguments)
+    for part in (
+        '"result": 1',
+        f"host.log is not written: {state}/logs/host.log is a symbolic link",
+        f"is not kept: {state}/logs/upstream-plain.log is a symbolic link",
+    ):
+        assert part in said
     assert foreign.seen() == before
 
 
@@ -107,11 +109,10 @@ def test_a_link_at_a_name_is_an_error_that_says_what_to_do(top: Path, command: C
     foreign.plant(state / name, "link to a folder")
     before = foreign.seen()
     config = write_config(top, {"plain": plain_server()}, **SECTION)
-    arguments = (
-        ("pins", "approve", "plain", "--all") if name == "pins" else ("serve", "--http", "127.0.0.1:0")
-    )
-    code, said = command(*arguments, "--config", config, "--state-dir", state)
-    assert code == (3 if name == "pins" else 2)
+    words, code = (("serve", "--http", "127.0.0.1:0"), 2)
+    if name == "pins":
+        words, code = ("pins", "approve", "plain", "--all"), 3
+    said = command(*words, "--config", config, "--state-dir", state, code=code)
     assert f"{state}/{name} is a symbolic link" in said and "Move it away" in said
     assert foreign.seen() == before
 
@@ -122,8 +123,7 @@ def test_one_that_others_may_write_to_is_refused_and_the_groups_is_warned_of(
 ) -> None:
     (top / "s").mkdir()
     (top / "s").chmod(mode)
-    code, said = command("auth", "status", "--state-dir", top / "s")
-    assert code == (2 if mode == 0o777 else 0)
+    said = command("auth", "status", "--state-dir", top / "s", code=2 if mode == 0o777 else 0)
     assert ("All users may write" if mode == 0o777 else "warning: The group of") in said
     assert list((top / "s").iterdir()) == []
 
@@ -146,19 +146,13 @@ def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemo
     state, foreign = top / "s", Foreign(top / "outside")
     before = asyncio.run(lives_of_daemons(top, foreign))
     place = ("--config", top / "cellblock.json", "--state-dir", state)
-    code, said = command("doctor", "--json", *place)
-    assert code == 0 and json.loads(said)["ok"], said
-    assert command("pins", "approve", "plain", "--all", *place)[0] == 0
-    assert command("run", top / "one.js", *place)[0] == 0
-    assert foreign.seen() == before
+    assert json.loads(command("doctor", "--json", *place))["ok"]
     for words in every_other_command(top):
-        code, said = command(*words, *place)
-        assert code == 0, (words, said)
+        command(*words, *place)
         assert foreign.seen() == before, words
-    run_id = parked(command, top, place)
+    run_id = json.loads(command("run", top / "asks.js", "--durable", *place))["usage"]["runId"]
     for words in (("list",), ("show", run_id), ("approve", run_id), ("resume", run_id), ("delete", run_id)):
-        code, said = command("runs", *words, *place)
-        assert code == 0, (words, said)
+        command("runs", *words, *place)
         assert foreign.seen() == before, words
     connected(place)
     assert (state / "logs" / "daemon.log").exists() and foreign.seen() == before
@@ -168,6 +162,8 @@ def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemo
 def every_other_command(top: Path) -> list[tuple[str | Path, ...]]:
     """Those that use a state directory and need no person."""
     return [
+        ("pins", "approve", "plain", "--all"),
+        ("run", top / "one.js"),
         ("token", "create", "ci"),
         ("token", "list"),
         ("token", "revoke", "ci"),
@@ -178,13 +174,6 @@ def every_other_command(top: Path) -> list[tuple[str | Path, ...]]:
         ("record", top / "one.js", "-o", top / "one.cellrun"),
         ("types",),
     ]
-
-
-def parked(command: Command, top: Path, place: tuple[str | Path, ...]) -> str:
-    """Parks a run, and gives its id."""
-    code, said = command("run", top / "asks.js", "--durable", *place)
-    assert code == 0, said
-    return json.loads(said)["usage"]["runId"]
 
 
 def connected(place: tuple[str | Path, ...]) -> None:

@@ -1,11 +1,14 @@
-"""Runs whose host, worker or broker is lost go on elsewhere: nothing is lost, and nothing is done twice."""
+"""Runs whose host, worker or broker is lost go on elsewhere: nothing is lost, and nothing is done twice.
+
+Parked runs are taken: at the second try, for nobody who waits any more, and not without their tools.
+"""
 
 import asyncio
 import contextlib
 import json
 import shutil
-import signal
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,17 +16,29 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock import Broker, RunResponse
-from cellblock.base.database import SqliteDatabase
+from cellblock import Broker, Grantee, RunResponse
+from cellblock.base.database import Away, SqliteDatabase
+from cellblock.base.errors import CellblockError
+from cellblock.base.questions import QuestionId
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
+from cellblock.base.store import LocalStore
+from cellblock.record import going_on
+from cellblock.record import store as store_module
+from cellblock.record.journal import NotYet
+from cellblock.record.journals import open_store
+from cellblock.record.kept import Keeper
 from cellblock.record.rows import OneRunFailed
 from cellblock.record.store import JournalStore
+from cellblock.run.policy.asking import Caller
+from cellblock.tools.upstream import registry, server_entries
 from support.brokers import begun, host_of, ready
 from support.cellblock_zygote import forked_python, started
-from support.entries import ledger, plain_server, settings
+from support.entries import ledger, plain_server, recorded, settings
+from support.local_tools import LIGHT, MADE, broker_on, read
 from support.params import mostly
+from support.parked_runs import response_of
 from support.processes import kill_family, workers_of
 from support.responses import error_of
 from support.waits import until, until_found, within
@@ -48,24 +63,35 @@ globalThis.__codemode_result__ = {{ drawn, first }};
 def made_of(folder: Path, state: Path | None = None, **section: Any) -> Settings:
     """Settings with a server whose ledger is in the folder; the state directory is there, too, where none is given."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
-    return settings(
-        state or folder / "s", servers, **{"auth": {"keyring": "off"}, "typecheck": "off", **section}
-    )
+    return settings(state or folder / "s", servers, **LIGHT, **section)
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with ready(made_of(tmp_path)) as started:
-        yield started
+    async with ready(made_of(tmp_path)) as made:
+        yield made
+
+
+def kill(broker: Broker, who: str) -> None:
+    """Its host, or all workers: the one that runs, and the warm ones beside it."""
+    host = host_of(broker)
+    for process in [host] if who == "host" else workers_of(host.pid):
+        process.kill()
+
+
+async def cancelled(run: asyncio.Task[RunResponse]) -> None:
+    run.cancel()
+    await asyncio.wait([run])
+
+
+def inputs_of(folder: Path, tool: str) -> list[Any]:
+    """What each call of a tool was sent."""
+    return [event["arguments"] for event in ledger(folder / "ledger.jsonl") if event.get("tool") == tool]
 
 
 def assert_once(folder: Path, response: RunResponse) -> None:
     """Each call was made once; one that was under way at the death may not have come so far."""
-    made = Counter(
-        json.dumps(event["arguments"])
-        for event in ledger(folder / "ledger.jsonl")
-        if event.get("tool") == "echo"
-    )
+    made = Counter(map(json.dumps, inputs_of(folder, "echo")))
     known = sum(entry.ok for entry in response.tool_trace)
     assert set(made.values()) == {1} and known <= made.total() <= len(response.tool_trace), (made, response)
 
@@ -73,13 +99,7 @@ def assert_once(folder: Path, response: RunResponse) -> None:
 @pytest.mark.parametrize("who", mostly(["host"], ["host", "worker"]))
 async def test_a_durable_run_goes_on_where_it_was(broker: Broker, tmp_path: Path, who: str) -> None:
     run = await begun(broker, DRAWS, "waits", durable=True)
-    host = host_of(broker)
-    if who == "host":
-        host.kill()
-    else:
-        # The one that runs, and the warm ones beside it.
-        for worker in workers_of(host.pid):
-            worker.send_signal(signal.SIGKILL)
+    kill(broker, who)
     response = await within(run, 60)
     assert response.ok, [entry.message for entry in response.diagnostics]
     # More than once where a warm worker that was killed, too, was taken.
@@ -120,7 +140,7 @@ async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
     for name in ("plain", "other"):
         (overlays / f"{name}.toml").write_text("[tools.never]\nretry = true\n")
     entries = {name: plain_server("--ledger", tmp_path / f"{name}.jsonl") for name in ("plain", "other")}
-    made = settings(tmp_path / "s", entries, auth={"keyring": "off"}, typecheck="off")
+    made = settings(tmp_path / "s", entries, **LIGHT)
     code = """
 import * as plain from "@codemode/servers/plain";
 import * as other from "@codemode/servers/other";
@@ -139,8 +159,7 @@ await Promise.all([plain.never({ n: 1 }), other.never({ n: 2 })]);
         await until(lambda: called() == [1, 1], "both are called")
         host_of(broker).kill()
         await until(lambda: called() == [2, 2], "both are called again")
-        run.cancel()
-        await asyncio.wait([run])
+        await cancelled(run)
 
 
 async def test_a_call_whose_fate_is_unknown_is_told_as_such(broker: Broker, tmp_path: Path) -> None:
@@ -167,15 +186,9 @@ globalThis.__codemode_result__ = said;
 async def test_a_run_that_has_made_no_call_ends_and_can_be_sent_again(tmp_path: Path, who: str) -> None:
     code = 'console.log("begun"); for (;;) {}'
     # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
-    section = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0}}
-    made = settings(tmp_path / "s", {}, **section)
-    async with Broker(made) as broker:
+    async with Broker(settings(tmp_path / "s", **LIGHT, pool={"warm": 0})) as broker:
         run = await begun(broker, code, "begun")
-        if who == "host":
-            host_of(broker).kill()
-        else:
-            for worker in workers_of(host_of(broker).pid):
-                worker.send_signal(signal.SIGKILL)
+        kill(broker, who)
         response = await within(run, 60)
     found = error_of(response, "HOST_LOST" if who == "host" else "WORKER_CRASHED")
     assert "can be sent again as it is" in (found.hint or "") and response.usage.resumed is None
@@ -192,7 +205,7 @@ async def test_one_that_has_made_calls_and_is_not_durable_ends(broker: Broker, t
 
 
 def calls_of(folder: Path, tool: str) -> int:
-    return sum(event.get("tool") == tool for event in ledger(folder / "ledger.jsonl"))
+    return len(inputs_of(folder, tool))
 
 
 async def test_a_call_that_cannot_be_written_down_is_not_made(
@@ -260,8 +273,7 @@ globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
         # What a broker leaves that is killed now.
         file.backup(copy)
     shutil.copy(tmp_path / "s" / "journals.key", left)
-    run.cancel()
-    await asyncio.wait([run])
+    await cancelled(run)
     async with Broker(made_of(tmp_path, left)) as other:
         (head,) = await other.keeper.recent()
         response = await within(other.parked_runs.outcome(head["id"]))
@@ -301,8 +313,7 @@ await never({{}});
         await until(lambda: calls_of(tmp_path, "never") == 1, "the last call is made")
         (head,) = await broker.keeper.recent()
         assert (head["state"], head["outcome"]) == ("ended", "CANNOT_GO_ON")
-        run.cancel()
-        await asyncio.wait([run])
+        await cancelled(run)
     assert calls_of(tmp_path, "give") == 2
 
 
@@ -342,25 +353,18 @@ globalThis.__codemode_result__ = [first, second, third];
     words = ("-c", BROKER, tmp_path, script)
     process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
 
-    def given() -> list[Any]:
-        return [
-            event["arguments"] for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "give"
-        ]
-
     await until(lambda: calls_of(tmp_path, "echo") == 1, "two calls are made, and their answers are written")
     kill_family(process.pid)
     await within(process.wait())
     async with Broker(made_of(tmp_path)) as broker:
-        await until(lambda: len(given()) == 3, "it goes on")
+        await until(lambda: calls_of(tmp_path, "give") == 3, "it goes on")
         (head,) = await broker.keeper.recent()
         response = await within(broker.parked_runs.outcome(head["id"]))
     assert response is not None and response.ok, response
-    assert [one["n"] for one in given()] == [1, 2, 3]
     assert [one["n"] for one in response.result] == [1, 2, 3]
-    assert response.usage.resumed == 1
-    assert [entry.code for entry in response.diagnostics] == ["RUN_RESUMED"]
-    assert "broker was lost" in response.diagnostics[0].message
-    assert json.loads(json.dumps(response.result)) == given()
+    assert json.loads(json.dumps(response.result)) == inputs_of(tmp_path, "give")
+    (told,) = response.diagnostics
+    assert (told.code, response.usage.resumed) == ("RUN_RESUMED", 1) and "broker was lost" in told.message
 
 
 async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path: Path) -> None:
@@ -376,3 +380,207 @@ async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path:
         response = await until_found(outcome, "it has ended")
     assert response.ok, response.diagnostics
     assert_once(tmp_path, response)
+
+
+CODE = """import { write } from "@codemode/servers/local";
+globalThis.__codemode_result__ = await write({ n: 1 });"""
+CLIENT = Caller("test", Grantee("embedding", returns=True))
+
+
+@pytest.fixture
+async def local(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with the Python tools alone."""
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        yield made
+
+
+def leave(broker: Broker, *runs: str, by_a_broker: bool = False) -> None:
+    """Answers runs of a broker that has ended; one that has died since may have taken them."""
+    section = broker.settings.cellblock
+    state = LocalStore(broker.settings.state_dir)
+    with contextlib.closing(open_store(state, section.auth, section.journal)) as store:
+        for run_id in runs:
+            store.answer(run_id, "accepted")
+            assert not by_a_broker or store.take(run_id, "broker-0000dead") is not None
+
+
+async def parked(broker: Broker) -> str:
+    response = await within(broker.run(CODE, plan=True))
+    assert response.parked, response
+    return str(response.usage.run_id)
+
+
+async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
+    local: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(local)
+    runs = local.parked_runs
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    given: dict[QuestionId, Any] = {question.id: "accepted"}
+
+    def away(*_: Any, **__: Any) -> None:
+        raise Away("PostgreSQL: the connection is lost")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(JournalStore, "take", away)
+        with pytest.raises(Away):
+            await runs.come_back(run_id, turn, given, CLIENT)
+    # It has its answer, and this broker goes on with it at the next look.
+    response = await within(runs.outcome(run_id), 60)
+    # What may have been taken at the first try, and not been run, is looked for.
+    await runs.going_on._adopt()
+    await within(runs.going_on.quiet())
+    assert response is not None and response.result == {"result": 10} and MADE == {"write 1": 1}
+    assert not response.diagnostics
+
+
+@pytest.mark.parametrize("who", mostly(["client"], ["program", "client"]))
+async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
+    local: Broker, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    run_id = await parked(local)
+    runs, take = local.parked_runs, JournalStore.take
+    turn, (question,) = await runs.questions(run_id) or (0, ())
+    is_there, goes_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        is_there.set()
+        goes_on.wait(30)
+        return take(*args, **kwargs)
+
+    with monkeypatch.context() as slowed:
+        slowed.setattr(JournalStore, "take", slow)
+        waits: asyncio.Task[Any] = asyncio.create_task(
+            local.resume(run_id, "accepted")
+            if who == "program"
+            else runs.come_back(run_id, turn, {question.id: "accepted"}, CLIENT)
+        )
+        await until(is_there.is_set, "the run is taken")
+        waits.cancel()
+        await asyncio.wait([waits])
+        goes_on.set()
+        # Behind it.
+        await runs.questions(run_id)
+
+    async def over() -> Any:
+        status = await runs.status(run_id, "embedding")
+        return status if status is not None and status.state == "ended" else None
+
+    status = await until_found(over, "the run has ended")
+    if who == "program":
+        assert status.response.result == {"result": 10} and MADE == {"write 1": 1}
+        assert not status.response.diagnostics, "no broker was lost"
+    else:
+        # As if it had gone away a moment later.
+        assert status.outcome == "CANCELLED" and MADE == {}
+
+
+@pytest.mark.parametrize("left_by", mostly(["a broker"], ["a person", "a broker"]))
+async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        run_id = await parked(made)
+    leave(made, run_id, by_a_broker=left_by == "a broker")
+    for tools, what in (([], "it"), ([read], "its tool write")):
+        async with broker_on(tmp_path, tools) as other:
+            found = other.parked_runs.going_on.foreign
+            await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
+            assert found[run_id] == f"it needs the server local, and this process does not have {what}"
+            head = await other.keeper._journals.asked(lambda store: store.head(run_id), None)
+            assert head is not None and head.state == ("parked" if left_by == "a person" else "running")
+            if left_by == "a person":
+                with pytest.raises(CellblockError, match=r"does not go on here: it needs the server local"):
+                    await within(other.resume(run_id, "accepted"))
+    async with broker_on(tmp_path) as made:
+        response = await response_of(made, run_id)
+    assert response.result == {"result": 10} and MADE == {"write 1": 1}
+
+
+IMPORTS = {
+    "server": 'import { give } from "@codemode/servers/plain";',
+    "computed": 'const { give } = await import("@codemode/servers/" + ["pl", "ain"].join(""));',
+}
+"""A script that computes its imports may reach any server."""
+
+
+@pytest.mark.parametrize("left_by", ["a person", "a broker", "0.1.0"])
+@pytest.mark.parametrize("how", IMPORTS)
+async def test_a_run_waits_for_a_process_whose_server_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str, how: str
+) -> None:
+    code = f'{IMPORTS[how]} globalThis.__codemode_result__ = await give({{ text: "one" }});'
+
+    def with_ledger(name: str, *idle: str) -> Broker:
+        servers = {"plain": plain_server("--ledger", tmp_path / name), "idle": plain_server(*idle)}
+        return Broker(settings(tmp_path / "s", servers, **LIGHT))
+
+    with monkeypatch.context() as early:
+        if left_by == "0.1.0":
+            early.setattr(server_entries, "fingerprint", lambda _: "")
+        async with with_ledger("one") as made:
+            response = await within(made.run(code, plan=True))
+            run_id = str(response.usage.run_id)
+    leave(made, run_id, by_a_broker=left_by == "a broker")
+    async with with_ledger("other") as other:
+        if left_by == "0.1.0":
+            assert (await response_of(other, run_id)).result == {"text": "one"}
+            return
+        found = other.parked_runs.going_on.foreign
+        await until(lambda: run_id in found, "it is seen that it does not go on here")
+        assert found[run_id] == "its server plain has another command or URL in this process"
+    # A server that the script cannot use may be another one.
+    async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
+        assert (await response_of(again, run_id)).result == {"text": "one"}
+    assert recorded(tmp_path / "one", tool="give") == 1 and recorded(tmp_path / "other", tool="give") == 0
+
+
+@pytest.mark.parametrize("left_by", ["a person", "a broker"])
+async def test_a_run_waits_until_its_server_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str
+) -> None:
+    is_there = tmp_path / "is-there"
+    is_there.touch()
+    plain = plain_server("--ledger", tmp_path / "ledger", "--start-when", is_there)
+    made_of = settings(tmp_path / "s", {"plain": plain}, **LIGHT, upstream={"connect_timeout_ms": 2000})
+    async with Broker(made_of) as made:
+        response = await within(made.run(f'{IMPORTS["server"]} await give({{ text: "one" }});', plan=True))
+        run_id = str(response.usage.run_id)
+    leave(made, run_id, by_a_broker=left_by == "a broker")
+    is_there.unlink()
+    monkeypatch.setattr(registry, "STARTUP_WAIT_SECONDS", 0.0)
+    async with Broker(made_of) as other:
+        found = other.parked_runs.going_on.foreign
+        await until(lambda: run_id in found, "it is seen that its server is not there")
+        assert found[run_id].startswith(
+            "it needs the server plain, which is not connected here: it did not answer"
+        )
+        is_there.touch()
+        assert (await response_of(other, run_id)).ok
+    assert recorded(tmp_path / "ledger", tool="give") == 1
+
+
+@pytest.mark.thorough
+async def test_runs_without_room_leave_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MADE.clear()
+    async with broker_on(tmp_path) as made:
+        first, second = await parked(made), await parked(made)
+    leave(made, first, second)
+    taken, refused = Keeper.taken, 0
+
+    def has_no_room(self: Keeper, store: JournalStore, run_id: str, take: Any) -> Any:
+        nonlocal refused
+        if run_id == first:
+            refused += 1
+            raise NotYet("its client holds too much")
+        return taken(self, store, run_id, take)
+
+    monkeypatch.setattr(Keeper, "taken", has_no_room)
+    monkeypatch.setattr(store_module, "MAX_DUE", 1)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.05)
+    async with broker_on(tmp_path) as made:
+        assert (await response_of(made, second)).result == {"result": 10}
+        seen = refused
+        await until(lambda: refused > seen, "the first is tried again")

@@ -1,6 +1,8 @@
-"""Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks."""
+"""Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks, and what they give
+back."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from collections import Counter
@@ -14,8 +16,10 @@ import pytest
 
 import support.local_tools
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
+from cellblock.app.config.load import parse_settings
 from cellblock.base.budget import CLIENT_BYTES
 from cellblock.base.questions import Given
+from cellblock.base.settings.sections import MIB
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on, journal
@@ -25,12 +29,16 @@ from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.recording import Recording
 from cellblock.record.store import JournalStore
-from support.brokers import no_process
+from support.brokers import no_process, ready
+from support.entries import entry, for_tests, forked_server
 from support.local_tools import IMPORTS, MADE, read, write
+from support.params import mostly
 from support.waits import until, until_found, within
 
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
+
+WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 
 broker_on = partial(support.local_tools.broker_on, policy=ASKS)
 
@@ -48,6 +56,25 @@ async def parked(broker: Broker, code: str, **options: Any) -> str:
     assert [entry.code for entry in response.diagnostics] == ["RUN_PARKED"]
     assert response.usage.run_id is not None
     return response.usage.run_id
+
+
+async def until_kept(broker: Broker, run_id: str, outcome: str) -> None:
+    """Waits until a run is kept with this outcome."""
+
+    async def is_so() -> bool:
+        head = await broker.keeper.run(run_id)
+        return head is not None and head["outcome"] == outcome
+
+    await until_found(is_so, f"its outcome is {outcome}")
+
+
+async def to_its_end(broker: Broker, response: RunResponse) -> tuple[RunResponse, int]:
+    """Approves what a run asks for until its end; its response then, and how often it was parked."""
+    parks = 0
+    while response.parked:
+        parks += 1
+        response = await within(broker.resume(str(response.usage.run_id), "accepted"))
+    return response, parks
 
 
 async def test_answers_are_for_single_calls(broker: Broker) -> None:
@@ -99,8 +126,7 @@ await Promise.all([1, 2].map((n) => write({ n })));
         zip(("read", "write", "write"), said, strict=True)
     )
     assert [head["calls"] for head in await broker.keeper.recent()] == [3]
-    for name in ("client", "acceptedAt"):
-        assert before[name] == kept[name]
+    assert (kept["client"], kept["acceptedAt"]) == (before["client"], before["acceptedAt"])
 
 
 async def test_budgets_calls_and_logs_count_once_over_parks(broker: Broker) -> None:
@@ -112,21 +138,14 @@ for (let n = 1; n <= 6; n++) {
 }
 globalThis.__codemode_result__ = said;
 """
-    run_id = await parked(broker, code)
-    response = await within(broker.resume(run_id, "accepted"))
-    parks = 1
-    while response.parked:
-        parks += 1
-        response = await within(broker.resume(run_id, "accepted"))
+    response, parks = await to_its_end(broker, await within(broker.run(IMPORTS + code, durable=True)))
     assert parks == 4 and response.usage.resumed == 4
     assert response.result == [10, 20, 30, 40, "BUDGET_USED_UP", "BUDGET_USED_UP"]
     assert [entry.message for entry in response.logs] == [f"call {n}" for n in range(1, 7)]
     assert max(MADE.values()) == 1 and len(response.tool_trace) == 6
-    response = await within(broker.run(IMPORTS + code, durable=True, limits={"maxToolCalls": 2}))
-    run_id = str(response.usage.run_id)
-    for _ in range(2):
-        response = await within(broker.resume(run_id, "accepted"))
-    assert [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
+    limited = broker.run(IMPORTS + code, durable=True, limits={"maxToolCalls": 2})
+    response, parks = await to_its_end(broker, await within(limited))
+    assert parks == 2 and [entry.code for entry in response.diagnostics] == ["SANDBOX_LIMIT"], response
 
 
 async def test_a_call_counts_once_for_a_quota_however_often_its_run_is_parked(tmp_path: Path) -> None:
@@ -144,8 +163,7 @@ globalThis.__codemode_result__ = got.map((one) => one.value?.result ?? one.reaso
         for question in waiting.questions:
             # The others wait on.
             response = await within(broker.resume(run_id, {question.call: "accepted"}))
-        while response.parked:
-            response = await within(broker.resume(run_id, "accepted"))
+        response, _ = await to_its_end(broker, response)
     assert response.result == [10, 20, 30, 40, "QUOTA_USED_UP"], response
 
 
@@ -166,10 +184,8 @@ globalThis.__codemode_result__ = "done";
         ("write", '{"n":1}'),
         ("write", '{"n":2}'),
     ]
-    response = await within(broker.resume(waiting.id, "accepted"))
-    assert response.parked
-    response = await within(broker.resume(waiting.id, "accepted"))
-    assert response.result == "done" and sum(MADE.values()) == 4
+    response, parks = await to_its_end(broker, response)
+    assert (response.result, parks, sum(MADE.values())) == ("done", 2, 4)
 
 
 async def test_a_plan_runs_what_reads_and_asks_about_the_others_together(tmp_path: Path) -> None:
@@ -202,8 +218,7 @@ async def test_who_cannot_say_now_says_so_and_a_tool_at_work_holds_the_run(broke
         asked.append(question)
         return Verdict.LATER
 
-    code = "globalThis.__codemode_result__ = await write({ n: 1 });"
-    run_id = await parked(broker, code, grantee=Grantee("embedding", later))
+    run_id = await parked(broker, WRITES, grantee=Grantee("embedding", later))
     assert [question.arguments for question in asked] == [{"n": 1}]
     assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
 
@@ -260,15 +275,12 @@ globalThis.__codemode_result__ = await Promise.race([write({ n: 1 }), timeout]);
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker) -> None:
-    async def never(_: Question) -> Verdict:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     begun = asyncio.Event()
 
     async def asks(question: Question) -> Verdict:
         begun.set()
-        return await never(question)
+        await asyncio.Event().wait()
+        raise AssertionError
 
     run = asyncio.create_task(
         broker.run(IMPORTS + "await write({ n: 1 });", durable=True, grantee=Grantee("embedding", asks))
@@ -304,13 +316,8 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
         await no_process(made)
 
-        async def none_is_left() -> bool:
-            return not await made.parked()
-
-        await until_found(none_is_left, "nobody has answered")
         for run_id in runs:
-            head = await made.keeper.run(run_id)
-            assert head is not None and head["outcome"] == "PARKED_EXPIRED", head
+            await until_kept(made, run_id, "PARKED_EXPIRED")
             with pytest.raises(InvalidRequest):
                 await made.resume(run_id, "accepted")
     assert MADE == {}
@@ -326,12 +333,7 @@ async def test_a_run_that_is_not_allowed_any_more_ends(
     async with broker_on(tmp_path) as made:
         with pytest.raises(InvalidRequest):
             await within(made.resume(run_id, "accepted"))
-
-        async def ended() -> Any:
-            head = await made.keeper.run(run_id)
-            return head if head is not None and head["outcome"] != "no end" else None
-
-        assert (await until_found(ended, "it has ended"))["outcome"] == "CANNOT_GO_ON"
+        await until_kept(made, run_id, "CANNOT_GO_ON")
 
 
 @pytest.mark.thorough
@@ -401,14 +403,11 @@ PARKS = "for (let n = 0; n < 4; n++) await write({ n });"
 
 
 async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> tuple[RunResponse, int]:
-    """Runs a script, and approves what it asks for until its end; gives its response, and how often it was parked."""
+    """Runs a script, and approves what it asks for until its end."""
     limits = {"maxCpuMs": max_cpu_ms}
-    response = await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
-    parks = 0
-    while response.parked:
-        parks += 1
-        response = await within(broker.resume(str(response.usage.run_id), "accepted"))
-    return response, parks
+    return await to_its_end(
+        broker, await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
+    )
 
 
 @pytest.mark.thorough
@@ -439,7 +438,7 @@ async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pyt
         return unpack(data)
 
     monkeypatch.setattr(Recording, "unpack", told)
-    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    run_id = await parked(broker, WRITES)
     runs = broker.parked_runs
     looks = [
         runs._keeper.run(run_id),  # pyright: ignore[reportPrivateUsage]
@@ -457,7 +456,7 @@ async def test_no_recording_is_read_on_the_loop(broker: Broker, monkeypatch: pyt
 async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    run_id = await parked(broker, WRITES)
     budget, refused = JournalBudget(), 0
     for module in (journal, keeping):
         monkeypatch.setattr(module, "BUDGET", budget)
@@ -486,7 +485,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
 async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else_can(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
+    run_id = await parked(broker, WRITES)
     monkeypatch.setattr(journal, "MAX_BYTES", 1)
     give_up, made = JournalStore.give_up, list[dict[str, int]]()
 
@@ -527,3 +526,63 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: P
 
         await until_found(is_over, "it has ended")
         assert MADE == {"write 1": 1, "hangs": 1}
+
+
+CAPACITY = 2
+LARGE = 700 * 1024
+"""Bytes of one input: of two such, no journal has both."""
+
+CALLS = {
+    "approval": "await write({ n: 1 });",
+    "question": "await input({});",
+}
+
+
+@tool()
+def length(text: str) -> int:
+    "Reads."
+    return len(text)
+
+
+@pytest.mark.parametrize("kind", mostly(["approval"], list(CALLS)))
+async def test_others_get_the_place_and_the_memory_of_a_parked_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    budget = JournalBudget(MIB, MIB)
+    for module in (journal, keeping):
+        monkeypatch.setattr(module, "BUDGET", budget)
+    section = {
+        "policy": {"default": {"approve": ["local.write"]}},
+        "pool": {"capacity": CAPACITY},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+    }
+    servers = {"asking": entry(forked_server("asking_server.py", "stdio"))}
+    settings = parse_settings({"mcpServers": servers, "cellblock": for_tests(section)})
+    code = f"""
+        import {{ input }} from "@codemode/servers/asking";
+        import {{ length, write }} from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await length({{ text: "x".repeat({LARGE}) }});
+    """
+    async with ready(settings, tools=[write, length], state_dir=tmp_path) as broker:
+        runs: list[asyncio.Task[object]] = []
+        for number in range(CAPACITY):
+            runs.append(asyncio.create_task(broker.run(code + CALLS[kind], durable=True, client="one")))
+
+            async def are_parked(count: int = number + 1) -> bool:
+                return len(await broker.parked()) == count
+
+            await until_found(are_parked, "it is parked", 60)
+            # It is written before this process is done with it.
+            await until(lambda: not broker.running, "its memory is given back")
+        await no_process(broker)
+        # What is in cycles still counts until the collector comes by.
+        gc.collect()
+        response = await within(broker.run(code, durable=True, client="other"), 60)
+        assert response.result == {"result": LARGE} and response.usage.run_id is not None, response
+        kept = await broker.keeper._journals.asked(
+            lambda store: store.read(response.usage.run_id or ""), None
+        )  # pyright: ignore[reportPrivateUsage]
+        assert kept is not None and "recording" in [piece.kind for piece in kept[1]]
+        assert len(await broker.parked()) == CAPACITY
+    await asyncio.wait(runs)

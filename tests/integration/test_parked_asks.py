@@ -1,9 +1,13 @@
-"""What servers ask of runs that can wait: by a program, a client of an older revision, a server of the newer one."""
+"""What parked runs wait for beside approvals: answers that servers ask for, and logins.
+
+They are asked by a program, a client of an older revision, or a server of the newer one. A run goes on when what it
+waits for is there, whichever broker is.
+"""
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import psutil
 import pytest
 from mcp import Client
 
-from cellblock import Broker, InvalidRequest, RunResponse
+from cellblock import Broker, InvalidRequest, Settings
 from cellblock.base.database import StoreError
 from cellblock.base.questions import QuestionId
 from cellblock.record import held_calls
@@ -22,23 +26,23 @@ from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import no_process, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
+from support.oauth_world import World, world
 from support.params import mostly
 from support.parked_runs import response_of
 from support.processes import kill_family
+from support.responses import succeeded
 from support.waits import until, until_found, within
 
-SECTION: dict[str, Any] = {
-    "auth": {"keyring": "off"},
-    "typecheck": "off",
-}
+SECTION: dict[str, Any] = {"auth": {"keyring": "off"}, "typecheck": "off"}
 
 
-@asynccontextmanager
-async def serving(folder: Path, *options: str, **more: Any) -> AsyncGenerator[Broker]:
+def made_of(folder: Path, *options: str) -> Settings:
     command = forked_server("asking_server.py", "stdio", *options, "--ledger", folder / "ledger.jsonl")
-    made = settings(folder / "s", {"asking": entry(command)}, **{**SECTION, **more})
-    async with ready(made) as broker:
-        yield broker
+    return settings(folder / "s", {"asking": entry(command)}, **SECTION)
+
+
+def serving(folder: Path, *options: str) -> AbstractAsyncContextManager[Broker]:
+    return ready(made_of(folder, *options))
 
 
 def code(tool: str, arguments: str = "{}") -> str:
@@ -83,7 +87,7 @@ async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, option
             with pytest.raises(InvalidRequest, match="does not fit"):
                 await broker.resume(run_id, wrong)
         assert await id_of(broker, run_id) == first
-        response: RunResponse = await within(broker.resume(run_id, {first: accept("Ann")}), 60)
+        response = await within(broker.resume(run_id, {first: accept("Ann")}), 60)
         if options:
             assert response.parked, response
             second = await id_of(broker, run_id)
@@ -96,6 +100,14 @@ async def test_a_program_answers_a_server_again_and_again(tmp_path: Path, option
         assert [one["event"] for one in ledger(tmp_path / "ledger.jsonl")].count("answer") == 1
 
 
+async def run_of_client(broker: Broker, script: str, elicits: Any, mode: str = "legacy") -> Any:
+    """What a client that can be asked is told of a durable run."""
+    server = FrontServer(broker, version="1").open()
+    async with Client(server, mode=mode, elicitation_callback=elicits) as client:
+        run = await within(client.call_tool("codemode.run", {"code": script, "durable": True}), 60)
+    return run.structured_content
+
+
 async def test_a_client_that_waits_is_asked_where_it_waits(tmp_path: Path) -> None:
     """Of an older revision: for longer than others wait before their run is parked."""
 
@@ -105,12 +117,8 @@ async def test_a_client_that_waits_is_asked_where_it_waits(tmp_path: Path) -> No
         return types.ElicitResult(action="accept", content={"name": "Ann"})
 
     async with serving(tmp_path, "--older") as broker:
-        server = FrontServer(broker, version="1").open()
-        async with Client(server, mode="legacy", elicitation_callback=slow) as client:
-            work = client.call_tool("codemode.run", {"code": code("elicit"), "durable": True})
-            run = await within(work, 60)
-        assert run.structured_content["result"] == "accept Ann", run.structured_content
-        assert "resumed" not in run.structured_content["usage"]
+        run = await run_of_client(broker, code("elicit"), slow)
+    assert run["result"] == "accept Ann" and "resumed" not in run["usage"], run
 
 
 @pytest.mark.thorough
@@ -139,10 +147,8 @@ async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it
         assert counts.pop("accept Ann") == MAX_QUESTIONS
         (said,) = counts
         assert counts[said] == 2 and f"may ask {MAX_QUESTIONS} questions" in said
-        server = FrontServer(broker, version="1").open()
-        async with Client(server, mode="legacy", elicitation_callback=answers) as client:
-            run = await within(client.call_tool("codemode.run", {"code": script, "durable": True}), 60)
-        assert json.loads(run.structured_content["result"]) == {"accept Ann": MAX_QUESTIONS + 2}
+        run = await run_of_client(broker, script, answers)
+    assert json.loads(run["result"]) == {"accept Ann": MAX_QUESTIONS + 2}
 
 
 async def test_a_server_that_dies_takes_its_question_with_it(tmp_path: Path) -> None:
@@ -224,18 +230,12 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
 
     words = ("-c", BROKER, tmp_path, script, json.dumps(SECTION))
     process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
-    made = settings(
-        tmp_path / "s",
-        {"asking": entry(forked_server("asking_server.py", "stdio", "--ledger", tmp_path / "ledger.jsonl"))},
-        **SECTION,
-    )
-    async with Broker(made) as broker:
+    async with Broker(made_of(tmp_path)) as broker:
 
-        async def is_parked() -> bool:
-            return any(one.questions for one in await broker.parked())
+        async def asked() -> list[Any]:
+            return [one for one in await broker.parked() if one.questions]
 
-        await until_found(is_parked, "it asks", 60)
-        (waiting,) = await broker.parked()
+        (waiting,) = await until_found(asked, "it asks", 60)
         (question,) = waiting.questions
         assert calls() == 1
         if is_answered:
@@ -245,7 +245,7 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
         await broker.parked_runs.going_on.stop_looking()
         kill_family(process.pid)
         await within(process.wait())
-    async with Broker(made) as broker:
+    async with Broker(made_of(tmp_path)) as broker:
         if not is_answered:
             await within(broker.settled())
             assert calls() == 1
@@ -255,3 +255,120 @@ async def test_a_call_that_asks_in_rounds_goes_on_in_another_broker_unless_it_ha
         response = await response_of(broker, waiting.id)
     assert response.result == ("may_have_run" if is_answered else "accept Ann"), response
     assert calls() == 2
+
+
+SCRIPT = """
+import { whoami } from "@codemode/servers/notes";
+console.log("drawn", Math.random());
+const name = await whoami({}).catch((error) => [error.name, error.certainty, error.message]);
+globalThis.__codemode_result__ = name;
+"""
+
+OF_LOGINS: dict[str, Any] = {
+    "typecheck": "off",
+    "policy": {"default": {"approve": ["notes.write"]}},
+}
+
+
+@asynccontextmanager
+async def shut_out(place: World) -> AsyncGenerator[Broker]:
+    """A broker whose login was good for it, and has ended at the authorization server since."""
+    await place.log_in()
+    async with ready(place.settings) as broker:
+        assert succeeded(await within(broker.run(SCRIPT))) == "ada"
+        await place.end_logins()
+        yield broker
+
+
+async def parked_for_login(broker: Broker, **options: Any) -> str:
+    """The id of a run that waits for a login."""
+    response = await within(broker.run(SCRIPT, durable=True, **options), 60)
+    assert response.parked and response.usage.run_id is not None, response
+    (told,) = response.diagnostics
+    assert "login" in told.message and "cellblock auth login notes" in told.message, told
+    return response.usage.run_id
+
+
+async def test_a_run_waits_for_a_login_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+    async with world(tmp_path, **OF_LOGINS) as place, shut_out(place) as broker:
+        # Who has not said that the run may wait is told at once.
+        name, certainty, _ = succeeded(await within(broker.run(SCRIPT)))
+        assert (name, certainty) == ("AuthenticationError", "not_started")
+        run_id = await parked_for_login(broker)
+        await no_process(broker)
+        (waiting,) = await broker.parked()
+        (question,) = waiting.questions
+        assert question.kind == "login" and "cellblock auth login notes" in question.said
+        await place.log_in()
+        done = await response_of(broker, run_id)
+        assert succeeded(done) == "ada" and done.usage.resumed == 1
+        assert len(done.logs) == 1 and [entry.ok for entry in done.tool_trace] == [True]
+
+
+async def test_it_goes_on_in_another_broker_and_who_says_no_has_the_call_refused(tmp_path: Path) -> None:
+    """The call was refused, so it was certainly not made, whatever becomes of its broker."""
+    async with world(tmp_path, **OF_LOGINS) as place:
+        async with shut_out(place) as broker:
+            run_id, refused, early = [await parked_for_login(broker) for _ in range(3)]
+            response = await within(broker.resume(refused, "declined"), 60)
+            name, certainty, message = succeeded(response)
+            assert (name, certainty) == ("AuthenticationError", "not_started") and "not called" in message
+            # Who says yes too early is asked again.
+            response = await within(broker.resume(early, "accepted"), 60)
+            assert response.parked and len(await broker.parked()) == 2
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            for one in (run_id, early):
+                assert succeeded(await response_of(broker, one)) == "ada"
+
+
+@pytest.mark.thorough
+async def test_what_the_user_has_allowed_is_not_asked_again_and_a_yes_to_a_login_allows_nothing(
+    tmp_path: Path,
+) -> None:
+    section = {**OF_LOGINS, "policy": {"default": {"approve": ["notes.whoami"]}}}
+    async with world(tmp_path, **section) as place:
+        await place.log_in()
+        async with ready(place.settings) as broker:
+            await place.end_logins()
+            response = await within(broker.run(SCRIPT, durable=True))
+            (waiting,) = await broker.parked()
+            assert [one.kind for one in waiting.questions] == ["approval"]
+            response = await within(broker.resume(waiting.id, "accepted"), 60)
+            assert response.parked, response
+            (waiting,) = await broker.parked()
+            assert [one.kind for one in waiting.questions] == ["login"]
+            await place.log_in()
+            assert succeeded(await response_of(broker, waiting.id)) == "ada"
+            # A call that nobody has allowed is asked about, whatever was said of its login.
+            await place.end_logins()
+        place.cellblock.update(OF_LOGINS)
+        async with shut_out(place) as broker:
+            run_id = await parked_for_login(broker)
+        await place.log_in()
+        place.cellblock.update(section)
+        async with Broker(place.settings) as broker:
+
+            async def is_asked() -> bool:
+                kinds = [question.kind for one in await broker.parked() for question in one.questions]
+                return kinds == ["approval"]
+
+            await until_found(is_asked, "the call is asked about")
+            assert succeeded(await within(broker.resume(run_id, "accepted"), 60)) == "ada"
+
+
+async def test_a_client_is_asked_to_log_in_and_its_run_goes_on(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def logs_in(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        await place.log_in()
+        return types.ElicitResult(action="accept", content={})
+
+    async with world(tmp_path, **OF_LOGINS) as place, shut_out(place) as broker:
+        server = FrontServer(broker, version="1").open()
+        async with Client(server, mode="auto", elicitation_callback=logs_in) as client:
+            run = await within(client.call_tool("codemode.run", {"code": SCRIPT}), 60)
+        assert run.structured_content["result"] == "ada", run.structured_content
+        (question,) = asked
+        assert "needs a login" in question and "cellblock auth login notes" in question

@@ -33,11 +33,11 @@ async def all_waiting(served: Daemon) -> list[Any]:
 async def until_parked(served: Daemon, count: int = 1) -> list[str]:
     """The ids of so many runs, when they wait."""
 
-    async def are_parked() -> bool:
-        return len(await all_waiting(served)) == count
+    async def look() -> list[str] | None:
+        runs = await all_waiting(served)
+        return [run["id"] for run in runs] if len(runs) == count else None
 
-    await until_found(are_parked, f"{count} runs wait")
-    return [run["id"] for run in await all_waiting(served)]
+    return await until_found(look, f"{count} runs wait")
 
 
 async def no_process(served: Daemon) -> None:

@@ -2,24 +2,14 @@
 
 import json
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+import build_js
+
 OUTPUTS = ("boot.js", "contexts.js", "globals.json", "node_blocked.json", "selftest.js", "BUILD.json")
-SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
-
-
-@pytest.fixture
-def build_js(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import build_js
-
-    yield build_js
-    sys.modules.pop("build_js")
 
 
 @pytest.fixture
@@ -41,21 +31,9 @@ def tree(tmp_path: Path) -> Path:
         ),
         "js_stdlib/errors.ts": "export class HelpfulError extends Error { hint: string = 'try again'; }\n",
     }.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content, encoding="utf-8")
     return root
-
-
-def write_outputs(build_js: ModuleType, root: Path) -> Path:
-    """Write what a finished build of `root` leaves, without building."""
-    out = root / build_js.OUT
-    out.mkdir(parents=True)
-    for name in OUTPUTS[:-1]:
-        (out / name).write_text("{}", encoding="utf-8")
-    info = {"inputs_sha256": build_js.inputs_digest(root)}
-    (out / "BUILD.json").write_text(json.dumps(info), encoding="utf-8")
-    return out
 
 
 ERRORS = "js_stdlib/errors.ts"
@@ -69,17 +47,23 @@ CHANGES: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_any_change_of_a_source_or_an_output_is_noticed(
-    build_js: ModuleType, tree: Path, change: str
+    tree: Path, change: Callable[[Path, Path], object]
 ) -> None:
-    out = write_outputs(build_js, tree)
+    # What a finished build leaves.
+    out = tree / build_js.OUT
+    out.mkdir(parents=True)
+    for name in OUTPUTS[:-1]:
+        (out / name).write_text("{}", encoding="utf-8")
+    info = {"inputs_sha256": build_js.inputs_digest(tree)}
+    (out / "BUILD.json").write_text(json.dumps(info), encoding="utf-8")
     assert build_js.is_current(tree, out)
-    CHANGES[change](tree, out)
+    change(tree, out)
     assert not build_js.is_current(tree, out)
 
 
-def test_blocked_imports_cover_bare_and_prefixed_names(build_js: ModuleType) -> None:
+def test_blocked_imports_cover_bare_and_prefixed_names() -> None:
     assert build_js.blocked_imports(["fs/promises", "node:sqlite"]) == {
         "fs/promises": "cellblock-blocked:node:fs/promises",
         "node:fs/promises": "cellblock-blocked:node:fs/promises",
@@ -88,36 +72,34 @@ def test_blocked_imports_cover_bare_and_prefixed_names(build_js: ModuleType) -> 
     }
 
 
-def test_a_deno_outside_the_range_is_passed_over(
-    build_js: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deno_outside_the_range_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "bin" / "deno"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho 'deno 1.46.3 (stable)'\n", encoding="utf-8")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
     found = build_js.find_deno()
-    assert found.path != fake
-    assert found.version.startswith("2.")
+    assert found.path != fake and found.version.startswith("2.")
 
 
-def test_a_broken_source_is_named(build_js: ModuleType, tree: Path) -> None:
+def test_a_broken_source_is_named(tree: Path) -> None:
     (tree / "js_stdlib" / "errors.ts").write_text("export class {", encoding="utf-8")
     with pytest.raises(build_js.BuildError, match=r"errors\.ts"):
         build_js.build(tree, tree / build_js.OUT)
     assert not build_js.is_current(tree, tree / build_js.OUT)
 
 
-def test_build_makes_a_module_that_runs_and_blocks_node(build_js: ModuleType, tree: Path) -> None:
+def test_build_makes_a_module_that_runs_and_blocks_node(tree: Path) -> None:
     out = tree / build_js.OUT
     build_js.build(tree, out)
     assert {path.name for path in out.iterdir()} == set(OUTPUTS)
     assert build_js.is_current(tree, out)
     deno = build_js.find_deno()
     assert json.loads((out / "BUILD.json").read_text(encoding="utf-8"))["deno"] == deno.version
-
-    tables = json.loads((out / "globals.json").read_text(encoding="utf-8"))
-    assert tables == {"allowed": {"JSON": "listed"}, "deviations": {"eval": "absent"}}
+    assert json.loads((out / "globals.json").read_text(encoding="utf-8")) == {
+        "allowed": {"JSON": "listed"},
+        "deviations": {"eval": "absent"},
+    }
 
     ran = subprocess.run([deno.path, "run", out / "boot.js"], capture_output=True, text=True, check=True)
     # Names do not survive: what keeps them runs at each boot of a worker, and each time a function is made.
@@ -133,14 +115,13 @@ def test_build_makes_a_module_that_runs_and_blocks_node(build_js: ModuleType, tr
         encoding="utf-8",
     )
     names = ["node:fs", "node:process", "node:child_process", "node:sqlite", "node:test", "node:_tls_wrap"]
-    blocked = out / "node_blocked.json"
-    command = [deno.path, "run", "--no-config", f"--import-map={blocked}", probe, json.dumps(names)]
+    options = ["--no-config", f"--import-map={out / 'node_blocked.json'}"]
+    command = [deno.path, "run", *options, probe, json.dumps(names)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    scheme_errors = [line for line in lines if line.startswith("blocked") and "cellblock-blocked" in line]
-    assert len(scheme_errors) == len(names)
+    assert sum(line.startswith("blocked") and "cellblock-blocked" in line for line in lines) == len(names)
 
 
-def test_every_builtin_of_this_deno_is_in_the_map(build_js: ModuleType, tree: Path) -> None:
+def test_every_builtin_of_this_deno_is_in_the_map(tree: Path) -> None:
     out = tree / build_js.OUT
     build_js.build(tree, out)
     imports = json.loads((out / "node_blocked.json").read_text(encoding="utf-8"))["imports"]
@@ -149,8 +130,6 @@ def test_every_builtin_of_this_deno_is_in_the_map(build_js: ModuleType, tree: Pa
         "console.log(JSON.stringify(JSON.parse(Deno.args[0]).filter((n) => !isBuiltin(n))))"
     )
     prefixed = [name for name in imports if name.startswith("node:")]
-    deno = build_js.find_deno()
-    command = [deno.path, "eval", script, json.dumps(prefixed)]
-    unknown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert unknown == []
+    command = [build_js.find_deno().path, "eval", script, json.dumps(prefixed)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
     assert len(prefixed) > 60

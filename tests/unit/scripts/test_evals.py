@@ -78,13 +78,14 @@ def test_a_model_behind_a_url_is_judged_by_its_effects(
 def test_a_wrong_script_is_right_at_the_last_try_alone_and_one_that_does_nothing_is_wrong(
     tmp_path: Path,
 ) -> None:
-    script = TASKS_BY_NAME["refund-returned"]["script"]
-    with Model(["throw new Error('no');", script]) as model:
-        (found,) = measured(tmp_path, "refund-returned", "--url", f"{model.url}/v1/messages")
-    assert (found["first"], found["last"], found["failed"]) == (False, True, 1)
-    with Model(["export default 3;"]) as model:
-        (found,) = measured(tmp_path, "refund-returned", "--url", f"{model.url}/v1/messages")
-    assert (found["first"], found["last"]) == (False, False)
+    right = TASKS_BY_NAME["refund-returned"]["script"]
+    for scripts, figures in (
+        (["throw new Error('no');", right], (False, True, 1)),
+        (["export default 3;"], (False, False, 0)),
+    ):
+        with Model(scripts) as model:
+            (found,) = measured(tmp_path, "refund-returned", "--url", f"{model.url}/v1/messages")
+        assert (found["first"], found["last"], found["failed"]) == figures
 
 
 @pytest.mark.slow
@@ -112,9 +113,8 @@ def test_a_reference_script_calls_ones_own_servers(tmp_path: Path) -> None:
 def test_a_subject_by_hand_reads_what_a_client_shows_and_writes_replies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hand = tmp_path / "hand"
-    folder = hand / "cellblock/todo-done"
-    arguments = ("--by-hand", str(hand))
+    folder = tmp_path / "hand/cellblock/todo-done"
+    arguments = ("--by-hand", str(tmp_path / "hand"))
     assert measured(tmp_path, "todo-done", *arguments) == []
     assert "1 attempts wait" in capsys.readouterr().out
     first = (folder / "turn-1.md").read_text("utf-8")

@@ -1,6 +1,9 @@
-"""Load tests."""
+"""Load tests; of `--peers`: what became of a system that ran a loop is told, and one that is missing is a row."""
 
 import asyncio
+import json
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -10,16 +13,17 @@ import pytest
 from benchmarks.drive import LEAD_SECONDS, Outcome, closed, paced
 from benchmarks.load import __main__ as load
 from benchmarks.load import fronts, sweep, targets
-from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
+from benchmarks.load.scenarios import BODIES, NO_IMPORT, ROWS, SCRIPTS, TRIVIAL, Scenario
 from benchmarks.load.yardsticks import BareDeno
+from benchmarks.peers import measure, report
+from benchmarks.peers.hostile import LOOPS, try_loop
+from benchmarks.peers.process import Gone, Peer
+from support.documents import ROOT
 from support.virtual_time import in_virtual_time
-
-ROOT = Path(__file__).resolve().parents[3]
-NEWER = ROOT / "docs/benchmarks/load-2026-11-27.json"
 
 
 def test_an_earlier_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load.main(["--result", str(NEWER)]) == 0
+    assert load.main(["--result", str(ROOT / "docs/benchmarks/load-2026-11-27.json")]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("# Load test") and "## Targets" in shown
 
@@ -27,17 +31,15 @@ def test_an_earlier_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_file_that_is_no_result_is_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other.json"
-    other.write_text("[]")
-    for file, said in (
-        (tmp_path / "none.json", "cannot be read"),
-        (other, "is no JSON result of scripts/loadtest"),
+    (tmp_path / "other.json").write_text("[]")
+    for name, said in (
+        ("none.json", "cannot be read"),
+        ("other.json", "is no JSON result of scripts/loadtest"),
     ):
-        with pytest.raises(SystemExit) as ended:
-            load.main(["--result", str(file)])
+        with pytest.raises(SystemExit, match=r"^2$"):
+            load.main(["--result", str(tmp_path / name)])
         output, errors = capsys.readouterr()
-        assert ended.value.code == 2 and output == ""
-        assert f"{file} {said}" in errors
+        assert output == "" and f"{tmp_path / name} {said}" in errors
 
 
 async def test_the_bare_process_gives_what_each_script_gives(tmp_path: Path) -> None:
@@ -135,8 +137,7 @@ async def test_the_brokers_cpu_is_without_what_the_harness_takes_itself() -> Non
             await asyncio.sleep(0)
             return Answer()
 
-    front = fronts.Embedded(cast("Any", Daemon()))
-    row = await sweep.turn(front, sweep.WARM, 0.06, lambda _: None)
+    row = await sweep.turn(fronts.Embedded(cast("Any", Daemon())), sweep.WARM, 0.06, lambda _: None)
     assert row["latency"]["count"] > 0 and row["cpu_ms"]["worker"] == 1
     assert row["cpu_ms"]["broker"] < 100
 
@@ -160,11 +161,105 @@ def test_targets_come_from_the_load_beside_the_bare_process(mode: str, met: bool
             ((sweep.BARE, (125.0, 20.0)), (mode, (100.0, 3.0)))]  # fmt: skip
     found = targets.of_sweep(rows, mode)
     by_what = {one.what.removesuffix("; reuse principal"): one for one in found}
-    assert by_what["warm p50 / bare deno p50"].measured == pytest.approx(0.15)
-    assert by_what["bare rate / runs per second, 8 clients"].measured == pytest.approx(1.25)
-    assert (
-        by_what["warm p50 / bare deno p50"].met
-        == by_what["bare rate / runs per second, 8 clients"].met
-        == met
-    )
+    for what, measured in (
+        ("warm p50 / bare deno p50", 0.15),
+        ("bare rate / runs per second, 8 clients", 1.25),
+    ):
+        assert (by_what[what].measured, by_what[what].met) == (pytest.approx(measured), met)
     assert any(one.number == "2c" for one in found) == (mode == "principal")
+
+
+SYSTEMS = Path(measure.__file__).parent / "systems"
+SYSTEM = """
+import asyncio, os, threading
+from serve import serve
+
+async def run(code):
+    if code == "die":
+        os._exit(3)
+    if code == "hang":
+        await asyncio.Event().wait()
+    if code == "refuse":
+        raise ValueError("not with me")
+    if code == "compute":
+        threading.Thread(target=spin, daemon=True).start()
+    if code == "lose":
+        lost.append(0)
+        return 0
+    return lost.pop() if lost else 499500
+
+def spin():
+    while True:
+        pass
+
+lost = []
+asyncio.run(serve(run))
+"""
+
+
+async def start(folder: Path, program: str = SYSTEM) -> Peer:
+    (folder / "rows.json").write_text(json.dumps(ROWS[:1]), "utf-8")
+    (folder / "peer.py").write_text(program, "utf-8")
+    environment = {"PYTHONPATH": str(SYSTEMS), "PATH": os.environ["PATH"]}
+    return await Peer.start(
+        [sys.executable, "peer.py", "rows.json", "1000"], environment, folder, folder / "log"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loop", "verdict", "computing", "said"),
+    [
+        ("refuse", "survived", False, "ValueError: not with me"),
+        ("compute", "survived", True, ""),
+        ("die", "died", False, "exit code 3"),
+        ("lose", "died", False, "answered a trivial run with"),
+    ],
+)
+async def test_what_became_of_a_system(
+    tmp_path: Path, loop: str, verdict: str, computing: bool, said: str
+) -> None:
+    found = await try_loop(lambda: start(tmp_path), loop, "trivial", bound=60.0)
+    assert (found["verdict"], found["computing"]) == (verdict, computing) and said in found["said"]
+    assert (found["neighbour_s"] is not None) == (verdict == "survived")
+
+
+@pytest.mark.slow
+async def test_a_system_that_does_not_answer_hangs_and_still_serves_its_neighbour(tmp_path: Path) -> None:
+    found = await try_loop(lambda: start(tmp_path), "hang", "trivial", bound=5.0)
+    assert found["verdict"] == "hung"
+
+
+async def test_one_that_does_not_start_says_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(Gone, match=r"exit code 1: ImportError: no such addon"):
+        await start(tmp_path, "raise ImportError('no such addon')")
+
+
+def test_a_row_for_each_system_and_the_reason_of_a_missing_one() -> None:
+    def load(system: str, per_second: float) -> list[dict[str, Any]]:
+        latency = {"count": 1, "p50_ms": 1.5}
+        return [
+            {"system": system, "scenario": name, "clients": n, "per_second": per_second, "latency": latency}
+            for name in BODIES
+            for n in measure.CLIENTS
+        ]
+
+    survived = {"verdict": "survived", "seconds": 2.0, "computing": False, "neighbour_s": 0.01, "said": ""}
+    hung = {"verdict": "hung", "computing": False, "neighbour_s": None}
+    row = {"version": "1.0", "isolates": "a wall", "missing": None}
+    result = {
+        "machine": {
+            "date": "2026-11-24T00:00", "cores": 2, "memory_gib": 1, "system": "", "python": "", "deno": "",
+            "load_average_before": [],
+        },
+        "quick": True,
+        "systems": [{**row, "name": "slow"}, {**row, "name": "fast"}, {**row, "name": "none", "missing": "no addon"}],
+        "load": [*load("slow", 10), *load("fast", 900)],
+        "loops": [{"system": "slow", "loop": loop, **survived} for loop in LOOPS]
+        + [{"system": "fast", "loop": loop, **hung} for loop in LOOPS],
+    }  # fmt: skip
+    text = report.markdown(result)
+    assert "| none | 1.0 | a wall | no addon |" in text
+    assert f"| fast |{' 900 |' * len(BODIES)}" in text
+    assert f"| fast |{' **hung**; neighbour not answered |' * len(LOOPS)}" in text
+    assert f"| slow |{' survived, 2.0 s; neighbour 0.01 s |' * len(LOOPS)}" in text

@@ -1,33 +1,34 @@
-"""Each room says what comes in, what goes out, what it may import and where to start, and says it truly."""
+"""Each room says what comes in, what goes out, what it may import and where to start, and says it truly; each import
+contract of `pyproject.toml` is broken by one import that it forbids."""
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from support.documents import ROOT
+
+CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "tool"
+]["importlinter"]["contracts"]
 PACKAGES = {
     "cellblock": ROOT / "broker/cellblock",
     "cellblock_worker": ROOT / "worker_runtime/cellblock_worker",
 }
 SANDBOX_ROOMS = ("context", "globals", "journal", "result", "wire")
-TYPESCRIPT_IMPORT = re.compile(r'^(?:\} from|(?:import|export) .*from) "(\.[^"]+)"', re.MULTILINE)
-SANDBOX = (
-    ROOT / "js_stdlib",
-    *(ROOT / "worker_runtime/sandbox" / room for room in ("", *SANDBOX_ROOMS)),
-)
-START = re.compile(r"Start at (?:the one|`([\w./]+)`)")
 
 
 def layers(package: str) -> list[set[str]]:
     """Returns the rows of the import contract of a package, from the top down."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    (found,) = (each["layers"] for each in contracts if each.get("containers") == [package])
+    (found,) = (each["layers"] for each in CONTRACTS if each.get("containers") == [package])
     return [set(row.split(" | ")) for row in found]
 
 
@@ -76,9 +77,9 @@ def test_modules_that_are_named_in_strings_are_below(package: str) -> None:
 
 def imported(file: Path) -> list[Path]:
     """Returns the files that a file of the sandbox imports."""
-    return [
-        (file.parent / path).resolve() for path in TYPESCRIPT_IMPORT.findall(file.read_text(encoding="utf-8"))
-    ]
+    paths = r'^(?:\} from|(?:import|export) .*from) "(\.[^"]+)"'
+    found = re.findall(paths, file.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(file.parent / path).resolve() for path in found]
 
 
 def test_imports_of_the_sandbox_go_one_way() -> None:
@@ -95,12 +96,15 @@ def test_imports_of_the_sandbox_go_one_way() -> None:
     TopologicalSorter(arrows).prepare()  # raises CycleError, which names the way around
 
 
-@pytest.mark.parametrize("folder", SANDBOX, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [ROOT / "js_stdlib", *(ROOT / "worker_runtime/sandbox" / room for room in ("", *SANDBOX_ROOMS))],
+    ids=lambda folder: folder.name,
+)
 def test_a_room_of_the_sandbox_says_the_same(folder: Path) -> None:
     said = (folder / "README.md").read_text(encoding="utf-8")
-    for what in ("In: ", "Out: ", "May import: "):
-        assert what in said
-    start = START.search(said)
+    assert all(what in said for what in ("In: ", "Out: ", "May import: "))
+    start = re.search(r"Start at (?:the one|`([\w./]+)`)", said)
     assert start is not None and (folder / (start[1] or "")).is_file()
     # Folders of the sandbox and files, as they stand in imports: `../result/kinds.ts`, `../../js_stdlib/errors.ts`.
     for file in folder.glob("*.ts"):
@@ -119,3 +123,46 @@ def test_unit_tests_stand_where_their_source_does() -> None:
     sources = {folder: ("tests" if folder.parts[:1] == ("soak",) else ".") for folder in folders - {Path()}}
     astray = {folder for folder, top in sources.items() if not (ROOT / top / folder).is_dir()}
     assert len(sources) > 40 and not astray
+
+
+FORBIDDEN = {
+    "The worker host never imports the broker": ("cellblock_worker/base", "cellblock.base"),
+    "The worker host does without Pydantic": ("cellblock_worker/base", "pydantic"),
+    "One direction of imports between the broker's rooms": ("cellblock/base", "cellblock.app"),
+    "The core knows no fleet": ("cellblock/serve", "cellblock.fleet"),
+    "A run knows no storage": ("cellblock/run", "cellblock.record"),
+    "Tools know no runs": ("cellblock/tools", "cellblock.run"),
+    "One direction of imports between the worker host's rooms": (
+        "cellblock_worker/wire",
+        "cellblock_worker.host",
+    ),
+}
+
+
+def test_each_contract_is_broken_by_one_import_that_it_forbids(tmp_path: Path) -> None:
+    for package in ("broker/cellblock", "worker_runtime/cellblock_worker"):
+        shutil.copytree(
+            ROOT / package,
+            tmp_path / Path(package).name,
+            ignore=lambda folder, names: {
+                name for name in names if not name.endswith(".py") and not Path(folder, name).is_dir()
+            },
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for number, (room, module) in enumerate(FORBIDDEN.values()):
+        (tmp_path / room / f"forbidden_{number}.py").write_text(f"import {module}\n", encoding="utf-8")
+    said = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "NO_COLOR": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    broken = re.findall(r"^(.+) BROKEN$", said.stdout, re.MULTILINE)
+    assert len(broken) == len(CONTRACTS) == len(FORBIDDEN), said.stdout + said.stderr
+    assert all(any(name.startswith(start) for name in broken) for start in FORBIDDEN)
+    # Each by the import that was put there.
+    assert all(f"forbidden_{number}" in said.stdout for number in range(len(FORBIDDEN)))

@@ -5,7 +5,7 @@ import gc
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,15 +35,15 @@ def full() -> Iterator[list[int]]:
             gc.enable()
 
 
-def counted(answers: list[bool]) -> Callable[[], bool]:
-    return lambda: answers.pop(0) if answers else False
+def said_by(script: str) -> str:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
 
 @virtual_time
 async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
-    looks = [True, True, True]
-    await collect_when_idle(counted(looks))
-    assert (looks, len(full)) == ([], 1)
+    looks = iter([True, True, True, False])
+    await collect_when_idle(looks.__next__)
+    assert ([*looks], len(full)) == ([], 1)
 
 
 STARTED = """
@@ -67,8 +67,7 @@ print(asyncio.run(main._ended_by_signals(work())))
 
 
 def test_in_a_process_of_its_own_what_start_up_made_is_never_collected() -> None:
-    shown = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True)
-    assert shown.stdout == "{True}\n5\n", shown.stderr
+    assert said_by(STARTED) == "{True}\n5\n"
 
 
 MAPPED = """
@@ -97,9 +96,7 @@ on_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another
 @pytest.mark.parametrize("told", [False, True])
 def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> None:
     """Of its own accord, glibc would keep it."""
-    script = MAPPED.replace("TOLD", str(told))
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert int(shown.stdout) == told
+    assert int(said_by(MAPPED.replace("TOLD", str(told)))) == told
 
 
 @virtual_time
@@ -156,6 +153,4 @@ asyncio.run(main())
 @pytest.mark.parametrize("started", [False, True])
 def test_what_is_free_goes_back(started: bool) -> None:
     """Of its own accord, glibc would keep it."""
-    script = GROWN.replace("STARTED", str(started))
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert shown.stdout == f"{started}\n"
+    assert said_by(GROWN.replace("STARTED", str(started))) == f"{started}\n"

@@ -1,9 +1,9 @@
 """The daemon's socket: private, at any path, and never in the place of what is not Cellblock's."""
 
+import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,6 @@ from cellblock_worker.base.folders import InTheWay
 ADDRESS = "127.0.0.1:7433"
 
 
-@pytest.fixture
-def listening(tmp_path: Path) -> Iterator[ListeningSocket]:
-    made = ListeningSocket(tmp_path, ADDRESS)
-    yield made
-    made.close()
-
-
 def place(state_dir: Path) -> Path:
     return state_dir / FOLDER / "127.0.0.1-7433.sock"
 
@@ -28,8 +21,8 @@ def place(state_dir: Path) -> Path:
 def test_it_is_private_reached_and_removed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     made = ListeningSocket(tmp_path, ADDRESS)
-    assert stat.S_IMODE(place(tmp_path).stat().st_mode) == 0o600
-    assert stat.S_IMODE(place(tmp_path).parent.stat().st_mode) == 0o700
+    socket_and_folder = (place(tmp_path), place(tmp_path).parent)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in socket_and_folder] == [0o600, 0o700]
     connected(tmp_path, ADDRESS).close()
     accepted, _ = made.socket.accept()
     with accepted:
@@ -42,10 +35,9 @@ def test_it_is_private_reached_and_removed(tmp_path: Path) -> None:
 
 def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
     place(tmp_path).parent.mkdir(mode=0o755)
-    with pytest.raises(InTheWay, match="chmod 700"):
-        ListeningSocket(tmp_path, ADDRESS)
-    with pytest.raises(InTheWay, match="chmod 700"):
-        connected(tmp_path, ADDRESS)
+    for use in (ListeningSocket, connected):
+        with pytest.raises(InTheWay, match="chmod 700"):
+            use(tmp_path, ADDRESS)
     assert stat.S_IMODE(place(tmp_path).parent.stat().st_mode) == 0o755
 
 
@@ -76,10 +68,9 @@ def test_what_is_in_its_place_stays_and_is_named(tmp_path: Path, what: str) -> N
     else:
         there.mkdir()
     before = there.lstat()
-    with pytest.raises(InTheWay, match="7433"):
-        ListeningSocket(tmp_path, ADDRESS)
-    with pytest.raises(InTheWay, match="7433"):
-        connected(tmp_path, ADDRESS)
+    for use in (ListeningSocket, connected):
+        with pytest.raises(InTheWay, match="7433"):
+            use(tmp_path, ADDRESS)
     assert there.lstat() == before
 
 
@@ -94,26 +85,22 @@ def test_a_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="elsewhere the path is too long")
 def test_its_path_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120) / ("e" * 120)
-    made = ListeningSocket(deep, ADDRESS)
-    try:
+    with contextlib.closing(ListeningSocket(deep, ADDRESS)):
         connected(deep, ADDRESS).close()
-    finally:
-        made.close()
     assert not place(deep).exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
-def test_another_user_is_a_stranger_at_both_ends(tmp_path: Path, listening: ListeningSocket) -> None:
-    theirs = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    os.seteuid(4711)
-    try:
-        # As one that has got in all the same: over an open descriptor, say.
-        ours, other = socket.socketpair()
-        with pytest.raises(PermissionError):
-            theirs.connect(str(place(tmp_path)))
-    finally:
-        os.seteuid(0)
+def test_another_user_is_a_stranger_at_both_ends(tmp_path: Path) -> None:
+    with contextlib.closing(ListeningSocket(tmp_path, ADDRESS)), socket.socket(socket.AF_UNIX) as theirs:
+        os.seteuid(4711)
+        try:
+            # As one that has got in all the same: over an open descriptor, say.
+            ours, other = socket.socketpair()
+            with pytest.raises(PermissionError):
+                theirs.connect(str(place(tmp_path)))
+        finally:
+            os.seteuid(0)
     for end in (ours, other):
         with end, pytest.raises(Stranger, match="uid 4711"):
             refuse_strangers(end)
-    theirs.close()

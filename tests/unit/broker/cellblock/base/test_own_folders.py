@@ -1,4 +1,4 @@
-"""Folders of one user's own, and where its sockets are."""
+"""Folders of one user's own: where its sockets are; the state folder, whose it is, and what its files hold."""
 
 import errno
 import logging
@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ import pytest
 from cellblock.base import own_folders
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import LOCK_NAME, OwnFolder, is_living, own_folder, remove_stale
-from cellblock.base.state_dir import SocketDir
+from cellblock.base.state_dir import MARK_NAME, SocketDir, check_state_dir, prepare_state_dir
+from cellblock.base.store import opened_file
+from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay
 
 CONTENTS: Contents = {"[0-9]+": FILE}
@@ -160,23 +163,19 @@ def state_dir() -> Iterator[Path]:
         yield Path(folder)
 
 
-def start_holder(
-    state_dir: Path, environment: dict[str, str] | None = None
-) -> tuple[subprocess.Popen[str], Path]:
-    process = subprocess.Popen(
+@contextmanager
+def holder(state_dir: Path, **environment: str) -> Generator[Path]:
+    """The folder for sockets of a process, which is killed at the end of the block."""
+    with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(state_dir)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+        env={**os.environ, **environment},
+    ) as process:
+        assert process.stdout is not None
+        yield Path(process.stdout.readline().strip())
+        process.kill()
 
 
 def test_where_the_path_is_too_long_leftovers_are_found_too(
@@ -186,14 +185,11 @@ def test_where_the_path_is_too_long_leftovers_are_found_too(
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     long = state_dir / ("x" * 90)
-    process, held = start_holder(long, {"TMPDIR": str(temporary)})
-    try:
+    with holder(long, TMPDIR=str(temporary)) as held:
         assert held.is_relative_to(temporary) and not long.exists()
         made = SocketDir(long)
         assert made.path.parent == held.parent and held.exists()
         made.close()
-    finally:
-        kill(process)
     SocketDir(long).close()
     assert [*held.parent.iterdir()] == []
 
@@ -228,7 +224,7 @@ def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Pa
     made = SocketDir(state_dir)
     held = made.path
     made.restore()
-    assert sorted(path.name for path in held.iterdir()) == [LOCK_NAME]
+    assert names(held) == [LOCK_NAME]
     for folder in (held, held.parent, state_dir):
         shutil.rmtree(folder)
         made.restore()
@@ -238,8 +234,8 @@ def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Pa
     held.rename(state_dir / "aside")
     made.restore()
     assert (held / LOCK_NAME).exists() and (state_dir / "aside" / LOCK_NAME).exists()
-    process, _ = start_holder(state_dir)
-    kill(process)
+    with holder(state_dir):
+        pass
     assert (held / LOCK_NAME).exists(), "what is restored is held"
     made.close()
     assert not held.exists()
@@ -268,3 +264,87 @@ def test_a_path_that_no_socket_can_have_is_said_with_what_to_do(
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(ConfigError, match="Set TMPDIR or --state-dir to a folder with a shorter path"):
         SocketDir(deep)
+
+
+def test_it_is_made_private_and_marked(tmp_path: Path) -> None:
+    state = tmp_path / "a" / "state"
+    assert check_state_dir(state) is None and not state.exists()
+    prepare_state_dir(state)
+    prepare_state_dir(state)
+    assert names(state) == [MARK_NAME, "logs"]
+    assert {path.stat().st_mode & 0o777 for path in (state, state / "logs")} == {0o700}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    for refuse in (check_state_dir, prepare_state_dir):
+        with pytest.raises(
+            ConfigError, match=r"another user \(uid 12345\).*chown 0 .*or use another --state-dir"
+        ):
+            refuse(tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused_roots(tmp_path: Path) -> None:
+    # Wherever the folders of tests are: the other user must come as far.
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o5 != 0o5:
+            folder.chmod(0o755)
+    (tmp_path / "state").mkdir()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setuid(12345)
+            prepare_state_dir(tmp_path / "state")
+        except ConfigError as error:
+            os._exit(7 if "belongs to another user (uid 0)" in str(error) else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_one_that_all_may_write_to_is_refused_and_its_groups_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o1777)
+    for refuse in (check_state_dir, prepare_state_dir):
+        with pytest.raises(ConfigError, match=r"All users may write .*\(mode 1777\).*chmod 700"):
+            refuse(tmp_path)
+    assert names(tmp_path) == []
+    tmp_path.chmod(0o770)
+    assert "chmod g-w" in (check_state_dir(tmp_path) or "")
+    with caplog.at_level(logging.WARNING):
+        prepare_state_dir(tmp_path)
+    assert "The group of the state directory" in caplog.text
+
+
+def test_it_may_be_a_link_as_the_user_has_named_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "real")
+    prepare_state_dir(tmp_path / "state")
+    assert names(tmp_path / "real") == [MARK_NAME, "logs"]
+
+
+def test_one_without_a_mark_that_has_a_store_is_cellblocks(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/host.log").touch()
+    Observations(opened_file(tmp_path / "schemas.sqlite3", TABLES)).close()
+    prepare_state_dir(tmp_path)
+    assert MARK_NAME in names(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logs/host.log", "logs/upstream-files.log", "schemas.sqlite3"])
+def test_a_strangers_file_at_a_name_that_is_written_to_is_refused(tmp_path: Path, name: str) -> None:
+    """As in a project with logs of its own; once the directory is in use, such files are Cellblock's."""
+    (tmp_path / "logs").mkdir(mode=0o755)
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ConfigError, match=f"{name} is not a file that Cellblock has made. Move it away"):
+        prepare_state_dir(tmp_path)
+    assert MARK_NAME not in names(tmp_path)
+    (tmp_path / name).rename(tmp_path / "aside")
+    prepare_state_dir(tmp_path)
+    (tmp_path / "aside").rename(tmp_path / name)
+    prepare_state_dir(tmp_path)

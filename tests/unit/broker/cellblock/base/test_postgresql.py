@@ -57,10 +57,8 @@ def test_migrations_go_up_one_at_a_time_and_not_down(postgres_url: str) -> None:
         (*MIGRATIONS, "ALTER TABLE things ADD COLUMN size INTEGER; SELECT pg_sleep(0.1)"),
     ):
         at_once(broker, [migrations] * 6)
-    server = PostgresServer(postgres_url)
     with pytest.raises(StoreError, match="newer Cellblock"):
-        PostgresDatabase(server, "things", MIGRATIONS)
-    server.close()
+        broker(MIGRATIONS)
 
 
 def test_a_release_goes_on_beside_one_that_has_only_added_something(postgres_url: str) -> None:
@@ -232,11 +230,12 @@ def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
     there = Postgres(tls=right)
     try:
         url = f"postgresql://postgres@localhost:{there.port}/postgres?sslmode=verify-full&sslrootcert="
-        server = PostgresServer(f"{url}{right[0]}")
-        with server.connection() as connection:
-            seen = connection.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone()
-        server.close()
-        assert seen == (True,)
+        with (
+            contextlib.closing(PostgresServer(f"{url}{right[0]}")) as server,
+            server.connection() as connection,
+        ):
+            encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+            assert connection.execute(encrypted).fetchone() == (True,)
         for other in (f"{url}{wrong[0]}", f"{url}{right[0]}".replace("localhost", "127.0.0.1")):
             with pytest.raises(Away, match="certificate"):
                 PostgresServer(other).connect()
@@ -277,11 +276,10 @@ async def test_a_server_that_stands_still_is_not_waited_for(
 )
 def test_texts_are_texts_in_a_database_of_another_encoding(postgres: Postgres, made: str) -> None:
     url = postgres.database(made)
-    server = PostgresServer(url)
-    database = PostgresDatabase(server, "things", MIGRATIONS)
-    add(database, "zwölf")
-    assert database.rows("SELECT name FROM things") == [("zwölf",)]
-    server.close()
+    with contextlib.closing(PostgresServer(url)) as server:
+        database = PostgresDatabase(server, "things", MIGRATIONS)
+        add(database, "zwölf")
+        assert database.rows("SELECT name FROM things") == [("zwölf",)]
     postgres.drop(url)
 
 

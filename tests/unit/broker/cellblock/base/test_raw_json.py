@@ -1,4 +1,4 @@
-"""What is counted of bytes and of data, and bounds of it."""
+"""Parsed JSON, what is counted of bytes and of data, and bounds of what is kept."""
 
 import json
 from collections import deque
@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from cellblock.base.budget import Budget, OverBudget
+from cellblock.base.json import is_array, is_object
+from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.raw_json import LIGHT_BYTES, LIGHT_CONTAINERS, is_deeper, is_light, is_small
 
 
@@ -94,3 +96,41 @@ def test_models_bytes_and_what_names_itself_are_counted() -> None:
     loop = Slotted(None)
     loop.rows = [loop]
     assert not is_small(loop)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_what"),
+    [("{}", "object"), ('{"a": [1]}', "object"), ("[]", "array"), ("[{}]", "array")]
+    + [(text, "neither") for text in ("1", "1.5", '"{}"', "true", "null")],
+)
+def test_a_value_is_what_its_text_says(text: str, is_what: str) -> None:
+    value = json.loads(text)
+    assert (is_object(value), is_array(value)) == (is_what == "object", is_what == "array")
+
+
+def test_each_object_has_its_own_and_the_one_unused_for_longest_goes() -> None:
+    made: list[list[int]] = []
+
+    def make(item: list[int], more: int = 0) -> tuple[int, int]:
+        made.append(item)
+        return len(item), more
+
+    kept = KeptByIdentity(make, 2)
+    one, alike, third = [1], [1], [1, 2]
+    assert kept.get_or_make(one, 5) == (1, 5)
+    assert kept.get_or_make(alike) == (1, 0)
+    assert kept.get_or_make(one) is kept.get_or_make(one, 7)
+    assert kept.get_or_make(third) == (2, 0) and kept.size == 2
+    assert kept.get_or_make(one) == (1, 5) and len(made) == 3
+    assert kept.get_or_make(alike) == (1, 0) and made[3] is alike
+
+
+def test_the_value_that_was_set_before_all_others_goes() -> None:
+    kept = Newest[str, int](2)
+    kept["a"], kept["b"] = 1, 2
+    kept["a"] = 3
+    kept["c"] = 4
+    assert dict(kept) == {"a": 3, "c": 4}
+    assert kept.pop("a") == 3 and kept.get("b") is None
+    kept["d"] = 5
+    assert list(kept) == ["c", "d"]

@@ -1,4 +1,5 @@
-"""Work beside the loop: tasks that end with their group, and threads that are waited for."""
+"""Work beside the loop: tasks that end with their group, threads that are waited for, and steps of large work, one in a
+pass of the loop, in the order in which they were asked for."""
 
 import asyncio
 import gc
@@ -9,6 +10,7 @@ import weakref
 
 import pytest
 
+from cellblock.base.raw_json import next_step
 from cellblock.base.tasks import (
     DaemonThread,
     TaskSet,
@@ -188,3 +190,35 @@ thread.submit(threading.Event().wait)
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n0\n", "")
+
+
+async def test_a_pass_of_the_loop_has_at_most_one_step_of_all() -> None:
+    loop = asyncio.get_running_loop()
+    passes, in_pass, taken = 0, 0, list[tuple[int, int]]()
+
+    def passed() -> None:
+        nonlocal passes, in_pass
+        passes, in_pass = passes + 1, 0
+        loop.call_soon(passed)
+
+    async def work(number: int) -> None:
+        nonlocal in_pass
+        for _ in range(3):
+            await next_step()
+            in_pass += 1
+            assert in_pass == 1
+            taken.append((passes, number))
+
+    passed()
+    await asyncio.gather(*(work(number) for number in range(4)))
+    assert [number for _, number in taken] == [0, 1, 2, 3] * 3
+    assert len({at for at, _ in taken}) == 12
+
+
+async def test_who_was_cancelled_holds_nobody_up() -> None:
+    first, second = (asyncio.create_task(next_step()) for _ in range(2))
+    third = asyncio.create_task(next_step())
+    await asyncio.sleep(0)
+    await end_tasks(first, second)
+    await third
+    await next_step()

@@ -1,34 +1,38 @@
-"""Hidden characters of servers reach no description, declaration, terminal or page, whichever way out they take."""
+"""Hidden characters of servers reach no description, declaration, terminal or page, whichever way out they take; what a
+terminal shows of foreign text, and how wide it is."""
 
+import io
 import json
 import logging
+import unicodedata
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
 
-import mcp_types as types
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cellblock.app.cli.streams import harmless
-from cellblock.app.cli.tools import search_text, tool_text
 from cellblock.base.redaction import safe_text
-from cellblock.base.terminal import Painter, cell, json_text, plain, spelled_out, wrapped
-from cellblock.base.visible import visible, visible_schema
+from cellblock.base.terminal import (
+    Painter,
+    cell,
+    columns,
+    harmless,
+    is_coloured,
+    json_text,
+    milliseconds,
+    plain,
+    spelled_line,
+    spelled_out,
+    wrapped,
+)
+from cellblock.base.visible import TAKE_NO_COLUMN, is_visible, visible, visible_schema
 from cellblock.observe.logs import _Safe  # pyright: ignore[reportPrivateUsage]
 from cellblock.serve.http.pages import json_page
-from cellblock.serve.mcp.context import text_of
 from cellblock.serve.mcp.live import one_line
-from cellblock.serve.mcp.manual import opening
-from cellblock.tools.catalog.model import Catalog, ServerEntry, nothing_observed
 from cellblock.tools.upstream.auth.exchange import shown_line
-from cellblock.tools.upstream.definitions import ToolDefinition, admit, shown
-from cellblock.tools.upstream.listing import facts_of
+from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.resources import new_listing
 from cellblock.tools.upstream.wire.messages import quoted
-from cellblock.types.definitions import mcp_definition, published
-from cellblock.types.discovery import Discovery
-from cellblock.types.lookup import inspect_tool, list_servers, search_tools
-from cellblock.types.typescript import declare_all, declare_server
 
 HIDDEN = {
     "tags": "\U000e0001\U000e0069\U000e0067\U000e007f",
@@ -38,56 +42,6 @@ HIDDEN = {
     "controls": "\x00\x08\x1b[2J\x7f\x9b",
     "fillers": "\u3164\u115f\u2800",
 }
-
-
-def hostile(hidden: str) -> Catalog:
-    """A server that has these characters wherever it says something."""
-    said = f"Reads{hidden}notes"
-    tool = {
-        "name": "read",
-        "description": said,
-        "annotations": {"title": said},
-        "inputSchema": {
-            "type": "object",
-            "title": said,
-            "properties": {
-                "path": {"type": "string", "description": said, "enum": [hidden, "a"]},
-                "description": {"$ref": "#/$defs/text"},
-            },
-            "$defs": {"text": {"type": "string", "title": said}},
-        },
-        "outputSchema": {"type": "object", "description": said, "properties": {"a": {"description": said}}},
-    }
-    definition = admit(json.dumps(tool).encode())
-    assert isinstance(definition, ToolDefinition)
-    entry = definition.as_entry("read")
-    info = types.Implementation(name=said, version=said)
-    session = SimpleNamespace(server_info=info, server_capabilities=None, instructions=said)
-    facts = facts_of(cast("Any", session), cast("Any", SimpleNamespace(kept=(), left_out=(), notes=())), ())
-    server = ServerEntry(
-        "notes",
-        facts.name or "",
-        "notes",
-        version=facts.version,
-        description=facts.instructions,
-        tools=(entry,),
-        by_export={"read": entry},
-    )
-    return Catalog(1, {"notes": server})
-
-
-def without_values(found: Any) -> str:
-    """What is said in an answer; the values of an `enum` are data."""
-    text = json.dumps(found, default=lambda _: None)
-    return json.dumps(
-        json.loads(text, object_hook=lambda one: {k: v for k, v in one.items() if k != "enum"}),
-        ensure_ascii=False,
-    )
-
-
-def of_definition(catalog: Catalog) -> str:
-    (one,) = published(catalog).values()
-    return without_values(mcp_definition(one, nothing_observed))
 
 
 def listed(hidden: str) -> str:
@@ -101,26 +55,6 @@ def logged(hidden: str, formatter: type[_Safe]) -> str:
     record = logging.LogRecord("cellblock", logging.WARNING, "", 0, "it said a%sb", (hidden,), None)
     return formatter(()).format(record)
 
-
-PAINT = Painter(None)
-
-OF_CATALOG: dict[str, Callable[[Catalog], str]] = {
-    "declarations": declare_all,
-    "a server's declarations": lambda catalog: declare_server(catalog.servers["notes"]),
-    "the agent's resource": lambda catalog: text_of(catalog.servers["notes"]),
-    "instructions": opening,
-    "describeServer": lambda catalog: str(Discovery(catalog).answer("describeServer", ["notes"])),
-    "listTools": lambda catalog: without_values(
-        Discovery(catalog).answer("listTools", ["notes", {"detail": "full"}])
-    ),
-    "searchTools": lambda catalog: without_values(
-        Discovery(catalog).answer("searchTools", ["read notes", {"detail": "full"}])
-    ),
-    "a proxied tool": of_definition,
-    "search": lambda catalog: search_text(search_tools(catalog, "read", server=None, limit=3), PAINT),
-    "inspect": lambda catalog: tool_text(inspect_tool(catalog, "notes.read"), PAINT),
-    "servers": lambda catalog: json.dumps(list_servers(catalog), ensure_ascii=False),
-}
 
 OF_TEXT: dict[str, Callable[[str], str]] = {
     "doctor, and all text on a terminal": harmless,
@@ -140,14 +74,6 @@ OF_TEXT: dict[str, Callable[[str], str]] = {
         json.loads(bytes(json_page({"log": [text]}).body)), ensure_ascii=False
     ),
 }
-
-
-@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
-@pytest.mark.parametrize("way", OF_CATALOG)
-def test_what_a_server_says_of_itself(way: str, hidden: str) -> None:
-    out = OF_CATALOG[way](hostile(hidden))
-    assert "Reads" in out or way == "instructions"
-    assert not set(out) & set(hidden.replace("[2J", ""))
 
 
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
@@ -194,3 +120,183 @@ def test_a_schema_without_hidden_characters_is_the_same_object() -> None:
     changed = visible_schema({**schema, "properties": {"enum": {"description": "a\u200b"}}})
     assert changed["properties"]["enum"]["description"] == "a\ufffd"
     assert changed["default"] == {"title": "\u200b"}
+
+
+@given(st.text(max_size=60), st.integers(0, 40))
+def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, width: int) -> None:
+    shown = plain(text, width)
+    assert columns(shown) <= width
+    assert all(unicodedata.category(char)[0] != "C" for char in shown if char not in TAKE_NO_COLUMN)
+    assert "\n" not in shown and "\x1b" not in shown
+    assert columns(cell(text, width)) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("", 0, ""),
+        ("a", 0, ""),
+        ("abc", 1, "…"),
+        ("abcd", 4, "abcd"),
+        ("abcde", 4, "abc…"),
+        ("a\tb", 3, "a·b"),
+        ("abcdef", 4, "abc…"),
+        ("\x1b[2Jx\u202ey\x9b", 20, "·[2Jx·y·"),
+        ("日本語", 5, "日本…"),
+    ],
+)
+@pytest.mark.parametrize("first", ["x", "ä"])
+def test_where_text_is_cut(text: str, width: int, shown: str, first: str) -> None:
+    """Text that is ASCII is measured in another way."""
+    assert plain(text, width) == shown
+    if width > 1:
+        assert plain(first + text, width + 1) == first + shown
+
+
+@given(st.text(max_size=60), st.integers(-1, 40))
+def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+    assert all(columns(line) <= max(1, width) for line in lines)
+    assert all(char.isprintable() or char in TAKE_NO_COLUMN for line in lines for char in line)
+    if width >= 2:
+        kept = [visible(line, instead="·") for line in text.expandtabs(4).splitlines()]
+        assert "".join(lines) == "".join(kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("abcdef\r\ng\n\nh", 4, ["abcd", "ef", "g", "", "h"]),
+        ("日本語", 5, ["日本", "語"]),
+        ("日", 1, ["·"]),
+        ("", 9, [""]),
+    ],
+)
+def test_where_text_is_wrapped(text: str, width: int, lines: list[str]) -> None:
+    assert wrapped(text, width) == lines
+
+
+def test_marks_without_end_are_wrapped_too() -> None:
+    assert len(wrapped("e" + "\u0301" * 1000, 10)) > 20
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_json_means_the_same_and_controls_nothing(text: str) -> None:
+    written = json_text({"text": text, "key\x9b" + text: 1})
+    assert json.loads(written) == {"text": text, "key\x9b" + text: 1}
+    written.encode()
+    joiners = {"\u200c", "\u200d"}
+    controls = {char for char in written if unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs")} - {"\n"}
+    assert (
+        not controls and not {char for char in written if unicodedata.bidirectional(char) in BIDI} - joiners
+    )
+
+
+REPLACED = "\ufffd"
+
+BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def test_what_it_looks_like() -> None:
+    assert harmless("a\x1b[2J\n\x9bb\u202e") == "a\ufffd[2J\n\ufffdb\ufffd"
+    assert harmless("a\u2800\u3164\u115f\u1160\uffa0\u034f\u17b4b") == f"a{7 * REPLACED}b"
+    assert cell(7, 3, right=True) == "  7"
+    assert [milliseconds(value) for value in (None, 3.14, 250, 2500, 120_000)] == [
+        "-",
+        "3.1 ms",
+        "250 ms",
+        "2.5 s",
+        "2 min",
+    ]
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("environment", "screen", "expected"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"TERM": "dumb"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_when_there_is_colour(
+    environment: dict[str, str], screen: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = Screen() if screen else io.StringIO()
+    assert is_coloured(stream) is expected
+    assert Painter(stream)("x", "bold", "red") == ("\x1b[1;31mx\x1b[0m" if expected else "x")
+    assert Painter(stream)("") == ""
+
+
+@pytest.mark.parametrize("character", list("a ü✓日❤🎉\u0301\u093f\u1820\U0001f3fd"))
+def test_letters_signs_and_marks_are_seen(character: str) -> None:
+    assert is_visible(character)
+    assert visible(f"a{character}b") == f"a{character}b"
+
+
+@pytest.mark.parametrize(
+    "character",
+    list(
+        "\n\t\x1b\x9b\u00a0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b\u180e\u200b\u200f\u2028\u202e\u2065\u2800"
+    )
+    + list("\u3000\u3164\ufeff\uffa0\ufff0\U0001d173\U000e0001\U000e0041\U000e0100\U000e0fff\ue000"),
+    ids=ascii,
+)
+def test_what_is_not_seen_is_told(character: str) -> None:
+    assert not is_visible(character)
+    assert visible(f"a{character}b") == ("a b" if character in "\u00a0\u3000" else "a\ufffdb")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e", "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"),
+        ("❤\ufe0f\ufe0f\ufe0f", "❤\ufe0f\ufffd\ufffd"),
+        ("\ufe0fa\x1b\ufe0f", "\ufffda\ufffd\ufffd"),
+    ],
+    ids=ascii,
+)
+def test_emoji_stay_as_they_are_and_nothing_hides_behind_one(text: str, shown: str) -> None:
+    assert visible(text) == shown and not is_visible("\ufe0f")
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("rm \u202egnp\x1b[2J\n\u200b\U000e0041", "rm \\u202egnp\\x1b[2J\\n\\u200b\\U000e0041"),
+        ("a" + " " * 16 + "b", "a" + " " * 16 + "b"),
+        ("a" + " " * 400 + "b", "a\\x20{400}b"),
+        ("\ud800", "\\ud800"),
+    ],
+    ids=["signs", "blanks", "many blanks", "half a character"],
+)
+def test_what_is_to_be_judged_is_spelled_out(text: str, spelled: str) -> None:
+    assert spelled_out(text) == spelled
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (f"-{' ' * 19}headers", f"-{' ' * 19}headers"),
+        (f"{' ' * 20}a{' ' * 20}b", f"{' ' * 20}a\\x20{{20}}b"),
+        (f"+{' ' * 400}b", f"+{' ' * 60}\\x20{{340}}b"),
+        (f"+{' ' * 19}\u200b\u202e\U000e0041\x1b", f"+{' ' * 19}\\u200b\\u202e\\U000e0041\\x1b"),
+        ("\u202ea", "\\u202ea"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_a_difference_is_as_far_indented_as_in_its_file(line: str, shown: str) -> None:
+    assert spelled_line(line) == shown

@@ -114,8 +114,7 @@ class Turns(RuleBasedStateMachine):
             self.admission.start(client)
             self.got_a_place(client)
             return
-        waiting = sum(map(len, self.lines.values()))
-        full = waiting >= self.size or len(self.lines[client]) >= self.share
+        full = sum(map(len, self.lines.values())) >= self.size or len(self.lines[client]) >= self.share
         try:
             ticket = self.admission.join(client, self.number)
         except Overloaded as refusal:

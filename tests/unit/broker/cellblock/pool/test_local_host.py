@@ -108,13 +108,12 @@ for _ in sys.stdin:
     )
     program.chmod(0o700)
     monkeypatch.setattr(remote_hosts, "REPORT_SECONDS", 0.01)
-    terms = Terms(1 << 20, 64, "auto")
     hosts = RayHosts(
         RaySettings(command=[str(program)]),
         PoolSettings(),
         "0" * 64,
         make_pair(),
-        terms,
+        Terms(1 << 20, 64, "auto"),
         lambda: 0,
         tmp_path / "log",
     )

@@ -330,6 +330,5 @@ async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(wor
 
 
 async def test_a_host_that_is_not_shared_grants_nothing(world: World) -> None:
-    host = await world.host(hold, capacity=2)
-    host.say(protocol.Grant(places=9))
+    (await world.host(hold, capacity=2)).say(protocol.Grant(places=9))
     await until(lambda: world.pool.hosts == [], "it is given up")

@@ -1,10 +1,12 @@
-"""The thread of the journals: what fails is told once, runs go on, and it recovers."""
+"""The thread of the journals: what fails is told once, runs go on, and it recovers. What becomes of a run of which
+nobody knows whether it stands as parked.
+"""
 
 import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from cellblock.base.budget import Budget
 from cellblock.base.database import Away, StoreError
+from cellblock.base.questions import ParkedQuestion
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
@@ -19,8 +22,12 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals, open_store
-from cellblock.record.rows import Head, Piece, WrongPiece
+from cellblock.record.kept import Keeper
+from cellblock.record.rows import Head, Owner, Piece, WrongPiece, recording_in
 from cellblock.record.store import JournalStore
+from cellblock.run.events import RunFacts
+from cellblock.run.hook import KeptRun, Parked
+from support.memory_keeper import MemoryKeeper, begin
 from support.opened_journals import delete_of, heads_of, opened_journals, read_of
 from support.postgresql import Postgres
 from support.waits import WAIT_BOUND_SECONDS, until
@@ -51,8 +58,7 @@ async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path
     assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
     assert await kept.is_written(kept.write(head(), pieces))
     assert [one.id for one in await heads_of(kept, "cli")] == ["r1"]
-    found = await read_of(kept, "r1", "cli")
-    assert found is not None and found[1] == PIECES
+    assert (await read_of(kept, "r1", "cli"))[1] == PIECES
     assert await read_of(kept, "r1", "embedding") is None
     assert await delete_of(kept, "r1") and await heads_of(kept) == []
 
@@ -99,8 +105,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
         opened.truncate(8192)
     for name in ("-wal", "-shm"):
         file.with_name(file.name + name).unlink(missing_ok=True)
-    writing = kept.write(head("r30"), pieces)
-    await kept.is_written(writing)
+    await kept.is_written(kept.write(head("r30"), pieces))
     kept._next_try = 0.0
     assert await kept.is_written(kept.write(head("r31"), pieces))
     assert (await heads_of(kept))[0].id == "r31"
@@ -164,10 +169,7 @@ async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path)
     kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     kept.start()
 
-    async def is_empty() -> bool:
-        return await heads_of(kept) == []
-
-    while not await is_empty():
+    while await heads_of(kept):
         pass
     await kept.close()
 
@@ -225,3 +227,118 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
         await made.close()
         assert not await made.is_written(writing)
         assert "the last runs are not kept: PostgreSQL" in caplog.text
+
+
+QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
+
+
+def started(keeper: Keeper | MemoryKeeper, *, durable: bool = False) -> KeptRun:
+    """A run that the keeper keeps, begun and with a worker."""
+    kept = keeper.opened("cli", client="c", may_park=True, durable=durable, may_leave=True)
+    assert kept is not None
+    begin(kept.journal)
+    kept.run_accepted(facts())
+    kept.run_started(facts())
+    return kept
+
+
+def facts() -> RunFacts:
+    return RunFacts("r1", "c", "1", time.time(), 0.0)
+
+
+async def ends_of(journals: Journals) -> list[tuple[str, str | None]]:
+    return [(head.state, head.outcome) for head in await heads_of(journals)]
+
+
+def written_too_late(patch: pytest.MonkeyPatch) -> None:
+    """Has nothing count as written that is, as on a slow disk."""
+    written = Journals.is_written
+
+    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
+    patch.setattr(Journals, "is_written", in_vain)
+
+
+@pytest.fixture
+async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
+    made = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+    yield made
+    await made.close()
+
+
+async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
+    shared_state: SharedState, postgres: Postgres
+) -> None:
+    presence = shared_state.start(())
+    journals = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings())
+    kept = started(Keeper(journals, JournalSettings(), presence))
+    await kept.before_call(1)
+    assert await heads_of(journals) == []
+    with postgres.away():
+        await until(lambda: presence.trouble is not None, "it is seen")
+        assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
+    await until(lambda: presence.trouble is None, "it is back")
+    assert all(state == "ended" for state, _ in await ends_of(journals))
+    await journals.close()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, journals: Journals
+) -> None:
+    """Nobody is asked for a run whose client was told that it has ended."""
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
+    with monkeypatch.context() as slow:
+        written_too_late(slow)
+        assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
+    assert await ends_of(journals) == [("ended", "RUN_NOT_PARKED")]
+    kept.run_ended(facts())
+    assert [state for state, _ in await ends_of(journals)] == ["ended"]
+
+
+async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(
+    tmp_path: Path, journals: Journals
+) -> None:
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
+    assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
+    kept.take_back("CANCELLED")
+    assert await ends_of(journals) == [("ended", "CANCELLED")]
+
+
+async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path, journals: Journals) -> None:
+    kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
+    first = kept.journal
+    first.ask(1, "call", "s", "t", b"x" * 1000, None)
+    kept.goes_on()
+    assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
+
+
+async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it_holds_too_much(
+    tmp_path: Path, journals: Journals
+) -> None:
+    keeper = Keeper(journals, JournalSettings(), Owner(tmp_path))
+    kept = started(keeper)
+    assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None
+    await kept.before_call(1)
+    kept.journal.note("t1")
+    assert await heads_of(journals) == [] and not await keeper.leave("another")
+    assert await keeper.leave("r1") and await keeper.leave("r1")
+    kept.journal.note("t2")
+    kept.journal.answered(1, True, b"7")
+    assert kept.journal.ask(2, "call", "s", "t", b"{}", None) is None
+    await kept.before_call(2)
+    assert await ends_of(journals) == [("running", None)]
+    recording = recording_in((await read_of(journals, "r1"))[1])
+    assert recording.events == "t1t2"
+    assert [(call.id, call.answer, call.certainty.value) for call in recording.calls] == [
+        (1, b"7", "not_started"),
+        (2, b"", "may_have_run"),
+    ]
+    kept.run_ended(facts())
+    other = Keeper(journals, JournalSettings(), Owner(tmp_path))
+    lost = started(other)
+    lost.journal.most_bytes = 1
+    lost.journal.note("t1")
+    assert lost.journal.lost and not await other.leave("r1")

@@ -1,18 +1,26 @@
-"""Recordings and what is in them: events as text, and what is known of a parked run."""
+"""Recordings and what is in them: events as text, and what is known of a parked run. What was written in pieces on its
+way is a recording again, as far as it came.
+"""
 
 import base64
+import contextlib
 import json
 import math
+import time
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 
 from cellblock.base.errors import Certainty
 from cellblock.base.questions import ParkedQuestion
+from cellblock.base.raw_json import RawJson
+from cellblock.base.settings.state import JournalSettings
 from cellblock.record import recording as recordings
+from cellblock.record import rows
+from cellblock.record.journal import MAX_BYTES
 from cellblock.record.recording import (
     RecordedCall,
     Recording,
@@ -23,8 +31,10 @@ from cellblock.record.recording import (
     redacted,
     write,
 )
+from cellblock.record.rows import ADDED_BYTES, Head, Piece
 from cellblock.run.hook import Parked, digest_of, has_order, is_events, pieces, without_place
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from support.opened_journals import opened_journals
 
 SECRET = "hunter2-hunter2"
 FEW_VALUES = 100_000
@@ -96,17 +106,13 @@ def test_grants_and_name_are_recorded_and_a_file_without_them_is_read() -> None:
 
 
 def test_without_secrets_nothing_changes() -> None:
-    recording = sample()
-    found, changed = redacted(recording, hide, hide)
-    assert found == recording
-    assert changed == []
+    assert redacted(sample(), hide, hide) == (sample(), [])
 
 
 def test_secrets_are_taken_out_wherever_they_stand() -> None:
-    call = RecordedCall(id=1, kind="call", server="s", tool="t", input=f'["{SECRET}"]'.encode(), digest="d")
-    call = replace(call, answer=json.dumps({"password": "short", "n": 1}).encode(), ok=True)
+    answer = json.dumps({"password": "short", "n": 1}).encode()
     recording = sample(
-        calls=[call],
+        calls=[call(1, input=f'["{SECRET}"]'.encode(), digest="d", answer=answer, ok=True)],
         request={"code": f"use('{SECRET}')"},
         body=json.dumps({"main": module(f"use('{SECRET}')"), "modules": {}, "refused": {}}).encode(),
         response={"result": {"deep": [SECRET]}},
@@ -116,16 +122,14 @@ def test_secrets_are_taken_out_wherever_they_stand() -> None:
     assert not found.exact
     assert found.calls[0].digest == digest_of(found.calls[0].input)
     text = write(found)
-    assert SECRET not in text
-    assert "short" not in text
-    assert base64.b64encode(f"use('{SECRET}')".encode()).decode() not in text
+    secrets = (SECRET, "short", base64.b64encode(f"use('{SECRET}')".encode()).decode())
+    assert not any(secret in text for secret in secrets)
     assert json.loads(found.calls[0].answer) == {"password": "[redacted]", "n": 1}
 
 
 def test_secrets_that_are_names_are_taken_out() -> None:
     answer = json.dumps({"by": {SECRET: 1}}).encode()
-    call = RecordedCall(id=1, kind="call", server="s", tool="t", digest="d", answer=answer, ok=True)
-    found, changed = redacted(sample(calls=[call]), hide, hide)
+    found, changed = redacted(sample(calls=[call(1, answer=answer, ok=True)]), hide, hide)
     assert changed == ["call 1: answer"]
     assert SECRET not in write(found)
 
@@ -188,19 +192,8 @@ def test_more_values_than_a_run_has_are_refused_unread(value: str, monkeypatch: 
 
 def test_what_is_in_texts_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "MOST_VALUES", FEW_VALUES)
-    text = b'["a", ' * FEW_VALUES
-    recording = sample(
-        calls=[RecordedCall(id=1, kind="call", server="s", tool="t", input=text, digest=digest_of(text))]
-    )
+    recording = sample(calls=[call(1, input=b'["a", ' * FEW_VALUES)])
     assert read(write(recording)) == recording
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\xc1", msgpack.packb([1]), msgpack.packb({"format": 7})], ids=range(4)
-)
-def test_bytes_that_are_no_recording_are_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableRecording):
-        Recording.unpack(data)
 
 
 def test_a_catalog_keeps_its_names() -> None:
@@ -213,10 +206,14 @@ def test_a_catalog_keeps_its_names() -> None:
     )
     catalog = Catalog(7, {"files": server}, {"down": "why"}, {"denied": "hint"}, {"my files": "files"})
     found = catalog_of(json.loads(json.dumps(names_of(catalog))))
-    assert found.version == 7
+    assert (found.version, found.unavailable, found.denied, found.ids) == (
+        7,
+        catalog.unavailable,
+        catalog.denied,
+        catalog.ids,
+    )
     assert found.servers["files"].tools == (ToolEntry("read-file", "read_file"),)
     assert found.servers["files"].withheld == server.withheld
-    assert (found.unavailable, found.denied, found.ids) == (catalog.unavailable, catalog.denied, catalog.ids)
 
 
 @pytest.mark.parametrize("text", ["", "a1", "c1795524565651*3c0t2a4i0e1", "c5*2"])
@@ -263,3 +260,122 @@ def test_one_of_another_release_is_read() -> None:
     later = {**json.loads(PARKED.pack()), "mood": "good", "working": working}
     assert Parked.unpack(json.dumps(later).encode()) == PARKED
     assert Parked.unpack(b'{"questions": []}') == Parked(questions=())
+
+
+BEGUN = Recording(
+    made_by="1",
+    deno="",
+    started_at=1.0,
+    request={"code": "x"},
+    body=b'{"main": "", "modules": {}, "refused": {}}',
+    conventions=True,
+    message_bytes=4096,
+    catalog={"version": 1, "servers": {}, "unavailable": {}, "denied": {}, "ids": {}},
+    limits={},
+    seed="ab" * 32,
+)
+
+
+def call(number: int, **fields: object) -> RecordedCall:
+    data: dict[str, Any] = {"tool": f"t{number}", "input": b"{}", **fields}
+    return RecordedCall(id=number, kind="call", server="s", **{"digest": digest_of(data["input"]), **data})
+
+
+def test_a_recording_grows_by_the_steps_of_its_calls() -> None:
+    kept = [*rows.whole(BEGUN), rows.request_piece(call(1), "c5"), rows.request_piece(call(2), "a1")]
+    answered = call(1, ok=True, answer=b"1", certainty=Certainty.COMPLETED)
+    kept += [rows.sending_piece(1), rows.answer_piece(answered, "")]
+    kept += [rows.request_piece(call(3), "t1"), rows.sending_piece(3)]
+    found = rows.recording_in(kept)
+    assert (found.events, found.request, found.ended) == ("c5a1t1", {"code": "x"}, None)
+    assert [(one.id, one.ok, one.answer, one.certainty) for one in found.calls] == [
+        (1, True, b"1", Certainty.COMPLETED),
+        (2, None, b"", Certainty.NOT_STARTED),
+        (3, None, b"", Certainty.MAY_HAVE_RUN),
+    ]
+    assert {one.digest for one in found.calls} == {digest_of(b"{}")}
+
+
+def test_an_answer_tells_how_it_came_about() -> None:
+    refused = call(1, ok=False, answer=b"{}", error="denied", certainty=Certainty.NOT_STARTED, duration_ms=7)
+    kept = [*rows.whole(BEGUN), rows.request_piece(call(1), ""), rows.answer_piece(refused, "a1")]
+    assert rows.recording_in(kept).calls == [refused]
+
+
+def test_without_steps_it_is_the_recording_itself_and_without_one_there_is_none() -> None:
+    assert rows.recording_in([Piece("facts", b"{}"), *rows.whole(BEGUN)]) == BEGUN
+    assert rows.recording_in([Piece("facts", b"{}")]) is None
+
+
+def test_a_step_whose_beginning_was_not_written_tells_nothing() -> None:
+    found = rows.recording_in(
+        [*rows.whole(BEGUN), rows.sending_piece(4), rows.answer_piece(call(4, ok=True), "")]
+    )
+    assert found.calls == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xc1", b"\xc0", b"\x91\x01", b"\x81\xa6format\x02"],
+    ids=["empty", "no MessagePack", "null", "a list", "newer"],
+)
+def test_what_is_no_recording_is_said(body: bytes) -> None:
+    with pytest.raises(UnreadableRecording):
+        rows.recording_in([Piece("recording", body)])
+
+
+def test_a_large_result_has_a_piece_of_its_own() -> None:
+    response = {"logs": [], "result": RawJson(b'{"a":[1]}'), "diagnostics": []}
+    kept = rows.whole(replace(BEGUN, response=response, ended="finished"))
+    assert kept[1:] == [Piece("result", b'{"a":[1]}')]
+    assert rows.recording_in(kept).response == response
+    assert rows.recording_in(kept, decoded=True).response == {**response, "result": {"a": [1]}}
+
+
+def test_what_a_run_may_hold_is_read_in_a_moment() -> None:
+    """The journals' thread reads it, and holds the interpreter for as long: whatever the events are."""
+    half = MAX_BYTES // 2
+    calls = [call(number, answer=b" " * 2**20, ok=True) for number in range(1, half // 2**20)]
+    kept = rows.whole(replace(BEGUN, events="c1" * (half // 2), calls=calls))
+    before = time.thread_time()
+    found = rows.recording_in(kept)
+    assert time.thread_time() - before < 0.1
+    assert (len(found.events), len(found.calls)) == (half, len(calls))
+
+
+def test_what_is_large_is_written_apart_and_comes_back() -> None:
+    large = {"input": b'"' + b"i" * 70_000 + b'"', "answer": b"[" + b"1," * 40_000 + b"1]"}
+    calls = [
+        call(1, ok=True, answer=b"1", certainty=Certainty.COMPLETED),
+        call(2, ok=True, certainty=Certainty.COMPLETED, **large),
+        RecordedCall(id=4, kind="query", server="", tool="search", input=large["input"]),
+    ]
+    kept = rows.whole(replace(BEGUN, calls=calls, events="a1"))
+    assert [piece.kind for piece in kept] == ["recording", "call", "call", "call"]
+    assert kept[0].size < 2_000 and all(piece.size == len(piece.body) for piece in kept)
+    found = rows.recording_in(kept)
+    expected = [replace(one, digest=digest_of(one.input)) for one in calls]
+    assert found == replace(BEGUN, calls=expected, events="a1")
+    # Steps that come behind are its continuation, as behind a small one.
+    more = rows.recording_in([*kept, rows.answer_piece(replace(calls[2], ok=True, answer=b"[]"), "a4")])
+    assert (more.events, more.calls[2].answer, more.calls[2].input) == ("a1a4", b"[]", large["input"])
+
+
+def test_a_large_piece_is_in_memory_only_while_it_is_written(tmp_path: Path) -> None:
+    answers = [b'"' + bytes([97 + number]) * 4_000_000 + b'"' for number in range(8)]
+    calls = [call(number, ok=True, answer=answer) for number, answer in enumerate(answers, 1)]
+    with contextlib.closing(
+        opened_journals(tmp_path / "journals", lambda: [bytes(32)], JournalSettings())
+    ) as store:
+        tracemalloc.start()
+        try:
+            store.write(
+                Head("r", "cli", time.time(), time.time(), "ok"), rows.whole(replace(BEGUN, calls=calls))
+            )
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 20_000_000, "more than one answer was copied at a time"
+        found, pieces = store.read("r")
+    assert found.bytes == sum(len(piece.body) + ADDED_BYTES for piece in pieces)
+    assert [one.answer for one in rows.recording_in(pieces).calls] == answers

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,16 +13,15 @@ from cellblock.base.raw_json import RawJson
 from cellblock.run import calls
 from cellblock.run.call_inputs import WAITING_FACTOR, CallLoads, Turns
 from cellblock.run.call_results import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint, result_of
-from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
-from cellblock.run.events import Observer, RunEvents
+from cellblock.run.calls import NOTED_ANSWERS, CallCounts, ToolCalls
+from cellblock.run.events import NEVER_SENT, Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
-from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.loop_steps import longest_step
-from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
+from support.memory_host import FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 from support.waits import within
 
 
@@ -36,7 +35,7 @@ class Calls:
         self.replies: dict[int, tuple[bool, Any]] = {}
         self.traced: list[TraceEntry] = []
         self.learnt: list[bytes] = []
-        self._changed = asyncio.Event()
+        self._replied: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         events = RunEvents()
         events.add(Observer(on_call=self.traced.append))
         context = run_context(
@@ -57,7 +56,7 @@ class Calls:
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         assert call_id not in self.replies, "answered twice"
         self.replies[call_id] = ok, json.loads(body)
-        self._changed.set()
+        self._replied[call_id].set()
 
     async def call(self, tool: str = "echo", body: bytes = b"{}", server: str = "tools") -> tuple[bool, Any]:
         call_id = len(self.calls.calls) + 1
@@ -65,10 +64,7 @@ class Calls:
         return await self.reply(call_id)
 
     async def reply(self, call_id: int) -> tuple[bool, Any]:
-        async with asyncio.timeout(BOUND):
-            while call_id not in self.replies:
-                self._changed.clear()
-                await self._changed.wait()
+        await within(self._replied[call_id].wait())
         return self.replies[call_id]
 
 
@@ -111,18 +107,17 @@ async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
     ],
 )
 async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
-    reached: list[Any] = []
-
-    async def tool(arguments: dict[str, Any]) -> None:
-        reached.append(arguments)
-
-    made = Calls(tool=tool)
+    made = Calls(tool=raising(AssertionError("it is reached")))
     ok, error = await made.call("tool", body)
-    assert not ok and reached == []
-    assert error["errorClass"] == "SchemaValidationError" and error["hint"]
-    assert (error["serverId"], error["toolName"], error["exportName"]) == ("tools", "tool", "tool")
+    about = {
+        "errorClass": "SchemaValidationError",
+        "serverId": "tools",
+        "toolName": "tool",
+        "exportName": "tool",
+    }
+    assert not ok and error["hint"] and {name: error[name] for name in about} == about
     assert received is None or received in error["received"]
-    assert made.calls.counts().not_started == 1
+    assert made.calls.counts() == CallCounts(0, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +133,7 @@ async def test_what_does_not_exist(server: str, tool: str, error_class: str, wor
     ok, error = await made.call(tool, server=server)
     assert (ok, error["errorClass"]) == (False, error_class)
     assert word in error["hint"]
-    assert made.calls.counts().not_started == 1
+    assert made.calls.counts() == CallCounts(0, 0, 1)
     assert made.traced[0].ok is False and made.traced[0].error
 
 
@@ -150,8 +145,7 @@ async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run()
     _, error = await made.call("breaks")
     assert (error["errorClass"], error["certainty"]) == ("ToolCallError", "may_have_run")
     assert "secret" not in json.dumps(error)
-    counts = made.calls.counts()
-    assert (counts.completed, counts.in_flight) == (1, 1)
+    assert made.calls.counts() == CallCounts(1, 1, 0)
 
 
 async def test_a_validation_error_of_a_tool_names_the_export() -> None:
@@ -214,11 +208,12 @@ async def test_cancelling_says_what_is_certain_of_each_call() -> None:
         made.calls.begin(call_id, "tools", "hangs", b"")
     await turns()
     await made.calls.cancel()
-    counts = made.calls.counts()
-    assert (counts.completed, counts.in_flight, counts.not_started) == (1, 1, 1)
-    trace = made.calls.trace()
-    assert [entry.ok for entry in trace] == [True, False, False]
-    assert "may have run" in (trace[1].error or "") and "not called" in (trace[2].error or "")
+    assert made.calls.counts() == CallCounts(1, 1, 1)
+    assert [(entry.ok, entry.error) for entry in made.calls.trace()] == [
+        (True, None),
+        (False, calls.IN_FLIGHT),
+        (False, NEVER_SENT),
+    ]
     assert list(made.replies) == [1]
     await made.calls.cancel()
 
@@ -270,8 +265,7 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
         assert await made.reply(call_id) == (True, 8_000)
     assert most == 1
     assert await made.call(body=body, tool="slow") == (True, 8_000)
-    counts = made.calls.counts()
-    assert (counts.completed, counts.not_started, counts.in_flight) == (5, 2, 0)
+    assert made.calls.counts() == CallCounts(5, 0, 2)
 
 
 async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
@@ -363,37 +357,26 @@ READ: dict[str, Any] = {
 }
 
 
-class Upstream:
-    """One tool that notes its inputs."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Any] = []
-
-    def caller(
-        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
-    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
-        async def call(arguments: dict[str, Any]) -> Any:
-            self.inputs.append(arguments)
-            return RawJson(b'"done"')
-
-        return call
-
-
 async def call(
     schema: JsonSchema | None, body: bytes, schemas: ValidatorCache | None = None
 ) -> tuple[bool, Any, list[Any]]:
     """Calls the tool once: ok, the answer, the inputs that reached the tool."""
     tool = ToolEntry("read-file", "read_file", input_schema=schema)
     server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
-    upstream = Upstream()
+    inputs: list[Any] = []
+
+    async def read_file(arguments: dict[str, Any]) -> RawJson:
+        inputs.append(arguments)
+        return RawJson(b'"done"')
+
+    upstream = SimpleNamespace(caller=lambda *_: read_file)
     answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
     context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
-    calls = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
-    calls.begin(1, "files", "read-file", body)
+    made = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
+    made.begin(1, "files", "read-file", body)
     ok, answer = await within(answers.get())
-    counts = calls.counts()
-    assert (counts.completed, counts.not_started) == ((1, 0) if ok else (0, 1))
-    return ok, json.loads(answer), upstream.inputs
+    assert made.counts() == (CallCounts(1, 0, 0) if ok else CallCounts(0, 0, 1))
+    return ok, json.loads(answer), inputs
 
 
 UNIQUE: dict[str, Any] = {
@@ -433,9 +416,8 @@ async def test_a_long_list_of_unique_items_is_validated() -> None:
 async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, value: Any, why: str) -> None:
     with longest_step() as longest:
         ok, error, inputs = await call(schema, json.dumps({"rows": value}).encode())
-    assert (ok, inputs) == (False, [])
-    assert error["message"] == f"read_file was not called: its input {why}."
-    assert error["certainty"] == "not_started" and error["hint"]
+    assert (ok, inputs, error["certainty"]) == (False, [], "not_started")
+    assert error["message"] == f"read_file was not called: its input {why}." and error["hint"]
     assert longest[0] < 0.2
 
 
@@ -457,10 +439,15 @@ async def test_a_large_input_reaches_the_tool_and_holds_the_loop_for_no_long_ste
 @pytest.mark.parametrize("depth", [129, 20_000])
 async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) -> None:
     ok, error, inputs = await call(READ, b"[" * depth + b"]" * depth)
-    assert (ok, inputs) == (False, [])
-    assert error["message"] == "The input of read_file is nested deeper than 128 levels."
-    assert error["path"] == "" and error["expected"] and error["received"] and error["hint"]
-    assert (error["serverId"], error["toolName"], error["exportName"]) == ("files", "read-file", "read_file")
+    about = {
+        "message": "The input of read_file is nested deeper than 128 levels.",
+        "path": "",
+        "serverId": "files",
+        "toolName": "read-file",
+        "exportName": "read_file",
+    }
+    assert (ok, inputs, {name: error[name] for name in about}) == (False, [], about)
+    assert error["expected"] and error["received"] and error["hint"]
 
 
 WITH_DEFAULT = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}

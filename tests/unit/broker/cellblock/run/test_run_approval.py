@@ -9,7 +9,6 @@ from cellblock.base.questions import ParkedQuestion, QuestionId
 from cellblock.run.calls import IN_FLIGHT
 from cellblock.run.parking import GATHER_SECONDS, Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
-from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, turns
 from support.memory_keeper import MemoryKeeper
 from support.virtual_time import virtual_time
@@ -57,10 +56,8 @@ async def test_the_clock_stands_still_and_other_calls_go_on(
         assert value == {"a": 1} if sent else value["code"] == "APPROVAL_DECLINED"
         run.done(ok)
 
-    world = make_world(tools={"other": other}, policy=POLICY)
-    response = await world.played(play, grantee=user.grantee)
-    assert response.result is sent
-    assert response.usage.approval_wait_ms is not None
+    response = await make_world(tools={"other": other}, policy=POLICY).played(play, grantee=user.grantee)
+    assert response.result is sent and response.usage.approval_wait_ms is not None
     first = response.tool_trace[0]
     assert (first.ok, first.error) == ((True, None) if sent else (False, "refused by a person"))
     assert user.questions[0].arguments == {"a": 1}
@@ -86,10 +83,7 @@ async def test_a_call_that_was_allowed_is_made_though_the_script_ends_before_it(
         run.call(2, "hangs")
         ok, error = await within(run.call(3, "echo"))
         assert (ok, error["code"]) == (False, "APPROVAL_DECLINED")
-        if how == "throws":
-            run.ended(outcome="exception", body=b"{}")
-        else:
-            run.done(1)
+        run.ended(outcome="exception" if how == "throws" else "done", body=b"1")
         ended.set()
 
     async def hangs(_: dict[str, Any]) -> None:
@@ -119,10 +113,8 @@ async def test_a_call_that_was_allowed_is_made_though_the_script_ends_before_it(
 @pytest.mark.parametrize("how", ["timeout", "done", "lost", "aborted"])
 async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> None:
     user = User()
-    asked_of: list[HostedRun] = []
 
     async def play(run: HostedRun) -> None:
-        asked_of.append(run)
         run.call(1, "echo")
         await asyncio.wait_for(user.asked.wait(), BOUND)
         if how == "timeout":
@@ -144,10 +136,10 @@ async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> Non
     else:
         response = await task
         assert codes(response) == {"timeout": ["SANDBOX_LIMIT"], "done": [], "lost": ["HOST_LOST"]}[how]
-        assert response.tool_trace[0].ok is False
-        assert response.tool_trace[0].error == "not called: the run had ended before"
+        (call,) = response.tool_trace
+        assert (call.ok, call.error) == (False, "not called: the run had ended before")
     # Nothing is said of a clock that is no more.
-    assert asked_of[0].clock == ["pause"]
+    assert host.runs[0].clock == ["pause"]
 
 
 @virtual_time
@@ -165,21 +157,16 @@ async def test_the_brokers_own_bound_waits_with_the_clock() -> None:
 
     world = World(policy=POLICY)
     response = await world.played(play, grantee=user.grantee, limits={"timeoutMs": 300})
-    assert codes(response) == ["HOST_LOST"]
-    assert len(world.failed) == 1
+    assert (codes(response), len(world.failed)) == (["HOST_LOST"], 1)
     await world.close()
 
 
 async def test_without_a_policy_the_clock_may_never_stop(world: World) -> None:
-    seen: list[protocol.Run] = []
-
     async def play(run: HostedRun) -> None:
-        seen.append(run.message)
         assert (await asyncio.wait_for(run.call(1), BOUND))[0]
-        run.done(1)
+        run.done(run.message.pause_ms)
 
-    assert (await world.played(play, grantee=User().grantee)).result == 1
-    assert seen[0].pause_ms == 0
+    assert (await world.played(play, grantee=User().grantee)).result == 0
 
 
 async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
@@ -198,12 +185,10 @@ async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
 
     world = make_world(tools={"other": other}, policy={"default": {"tools": ["tools.other"]}})
     response = await world.played(play)
-    assert response.result == 1
-    assert "not grant it" not in str(response.tool_trace)
-    refused = await world.run('import "@codemode/servers/tools";', grants={"tools": []})
-    assert codes(refused) == ["IMPORT_FAILURE"]
-    assert "not granted" in refused.diagnostics[0].message
-    assert "grants" in (refused.diagnostics[0].hint or "")
+    assert response.result == 1 and "not grant it" not in str(response.tool_trace)
+    (refused,) = (await world.run('import "@codemode/servers/tools";', grants={"tools": []})).diagnostics
+    assert refused.code == "IMPORT_FAILURE"
+    assert "not granted" in refused.message and "grants" in refused.hint
 
 
 def question(call: int) -> Question:
@@ -220,8 +205,8 @@ def asked(call: int, nth: int = 1) -> ParkedQuestion:
 class Place:
     """A run with so many calls under way."""
 
-    def __init__(self) -> None:
-        self.in_flight = 0
+    def __init__(self, in_flight: int = 0) -> None:
+        self.in_flight = in_flight
         self.parked = 0
         self.came = asyncio.Event()
         self.parking = Parking(lambda: self.in_flight, self._park)
@@ -233,9 +218,6 @@ class Place:
     def answered(self) -> None:
         self.in_flight -= 1
         self.parking.look()
-
-    def calls(self, *calls: int) -> list[int]:
-        return [question.call for question in self.parking.questions if question.call in calls]
 
     def asks_later(self, *calls: int) -> None:
         for call in calls:
@@ -260,27 +242,25 @@ async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     assert place.parked == 1
 
 
+@pytest.mark.parametrize(
+    ("wait", "of"),
+    [(Parking.waits, question), (Parking.waits, asked), (Parking.waits_for_later, asked)],
+    ids=["somebody who is there", "a server's client", "nobody"],
+)
 @virtual_time
-async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest() -> None:
-    """The call that had held it asks, too: somebody who is there, a server's client, or nobody."""
-    for wait in (
-        lambda place: place.parking.waits(question(2)),
-        lambda place: place.parking.waits(asked(2)),
-        lambda place: place.parking.waits_for_later(asked(2)),
-    ):
-        place = Place()
-        place.asks_later(1)
-        place.in_flight += 1
-        await gathered()
-        assert place.parked == 0
-        wait(place)
-        assert place.parked == 1
+async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest(wait: Any, of: Any) -> None:
+    """The call that had held it asks, too."""
+    place = Place(in_flight=1)
+    place.asks_later(1)
+    await gathered()
+    assert place.parked == 0
+    wait(place.parking, of(2))
+    assert place.parked == 1
 
 
 @virtual_time
 async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() -> None:
-    place = Place()
-    place.in_flight = 1
+    place = Place(in_flight=1)
     place.parking.waits(question(1))
     await gathered()
     assert place.parked == 0
@@ -294,8 +274,7 @@ async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() 
 
 @virtual_time
 async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
-    place = Place()
-    place.in_flight = 2
+    place = Place(in_flight=2)
     waits = [asyncio.create_task(place.parking.until_parked(question(call))) for call in (1, 2)]
     await within(place.came.wait())
     assert sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
@@ -308,8 +287,7 @@ async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
 @virtual_time
 async def test_an_answer_in_time_keeps_it_and_the_next_question_is_another_matter() -> None:
     place = Place()
-    place.in_flight = 1
-    place.parking.waits_for_later(question(1))
+    place.asks_later(1)
     place.parking.goes_on(QuestionId(1))
     await gathered()
     place.parking.waits(question(2))
@@ -318,8 +296,7 @@ async def test_an_answer_in_time_keeps_it_and_the_next_question_is_another_matte
 
 @virtual_time
 async def test_two_questions_of_one_call_are_one_that_waits() -> None:
-    place = Place()
-    place.in_flight = 2
+    place = Place(in_flight=2)
     for nth in (1, 2):
         place.parking.waits_for_later(asked(1, nth))
     await gathered()
@@ -336,4 +313,4 @@ async def test_one_that_is_over_is_not_parked() -> None:
     await gathered()
     place.asks_later(2)
     place.parking.look()
-    assert place.parked == 0 and place.calls(1, 2) == [1, 2]
+    assert place.parked == 0 and [one.call for one in place.parking.questions] == [1, 2]

@@ -19,20 +19,18 @@ from support.memory_host import HostedRun, MakeWorld, Play, World, codes, hold, 
 from support.waits import until, within
 
 
+@pytest.mark.parametrize("outcome", ["exception", "done"])
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'"x"', b"1e999", b"[" * 5000])
 async def test_failures_and_results_of_any_bytes_end_in_a_response(
-    body: bytes, make_world: MakeWorld
+    body: bytes, outcome: str, world: World
 ) -> None:
-    for outcome in ("exception", "done"):
+    async def play(run: HostedRun) -> None:
+        run.say(protocol.Notice(), body)
+        run.ended(outcome=outcome, body=body)
 
-        async def play(run: HostedRun, outcome: str = outcome) -> None:
-            run.say(protocol.Notice(), body)
-            run.ended(outcome=outcome, body=body)
-
-        world = make_world()
-        response = await world.played(play)
-        json.dumps(response.as_json(), allow_nan=False)
-        assert outcome == "done" or not response.ok
+    response = await world.played(play)
+    json.dumps(response.as_json(), allow_nan=False)
+    assert outcome == "done" or not response.ok
 
 
 @pytest.mark.parametrize(
@@ -87,8 +85,7 @@ async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> 
         run.call(1, "count")
         await run.cancelled.wait()
 
-    world = make_world(tools={"count": count})
-    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
+    assert codes(await make_world(tools={"count": count}).played(play)) == ["PROTOCOL_VIOLATION"]
     assert len(made) == 1
 
 
@@ -142,8 +139,7 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
 
     world.events.add(seen)
     await world.host(play, leases=False)
-    response = await world.run()
-    assert response.result == "right"
+    assert (await world.run()).result == "right"
     [(ago, after)] = seen.seen
     if first in ("call", "log"):
         assert after > 0.05
@@ -175,8 +171,7 @@ async def test_a_limit_names_a_loop_before_a_larger_limit(
     response = await within(world.executor.run({"code": code, "limits": {"maxToolCalls": 1}}))
     hint = response.diagnostics[0].hint or ""
     assert hint.startswith(first) and hint.count("or ask for a larger ") == 1
-    rest = hint.removeprefix(first)
-    assert rest.startswith(
+    assert hint.removeprefix(first).startswith(
         ("do", "compute", "process", "make") if first else ("Do", "Compute", "Process", "Make")
     )
 
@@ -194,8 +189,7 @@ async def test_only_the_first_outcome_counts(world: World) -> None:
         run.done("late")
 
     response = await world.played(play)
-    assert (response.result, response.ok) == ("first", True)
-    assert response.tool_trace == [] and response.logs == []
+    assert (response.result, response.ok, response.tool_trace, response.logs) == ("first", True, [], [])
     await turns()
 
 
@@ -305,19 +299,14 @@ async def test_a_host_lost_or_silent_at_every_state(
     started = time.monotonic()
     response = await within(task)
     assert time.monotonic() - started < 5
-    assert codes(response) == expected
-    assert response.result is None
+    assert (codes(response), response.result) == (expected, None)
     if play is calling:
         assert "1 in flight (may have run)" in response.diagnostics[0].message
     if way == "silent":
         # The broker keeps the deadline itself, and gives up on a host that did not.
         assert [identity for identity, _ in world.failed] == [host.identity]
-    assert (await within(next_run(world))).result == 1
-
-
-async def next_run(world: World) -> Any:
     await world.host(succeed, identity=b"another")
-    return await world.run()
+    assert (await world.run()).result == 1
 
 
 async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -> None:
@@ -328,18 +317,15 @@ async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -
     assert "may or may not have started" in response.diagnostics[0].message
 
 
-async def test_a_host_that_goes_as_it_replies(world: World) -> None:
-
+async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
     async def cut(_: dict[str, Any]) -> int:
         world.link.detach(host.identity)
         return 1
 
-    world.upstreams = world.upstreams.__class__({"echo": cut})
-    world.executor._upstreams = world.upstreams  # pyright: ignore[reportPrivateUsage]
-
     async def play(run: HostedRun) -> None:
-        run.call(1)
+        run.call(1, "cut")
 
+    world = make_world(tools={"cut": cut})
     host = await world.host(play)
     response = await world.run()
     assert codes(response) == ["HOST_LOST"] and "1 completed" in response.diagnostics[0].message
@@ -373,18 +359,17 @@ async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
 # ---- cancelling, stopping, queueing -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", ["finished", "timeout"])
-async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: World) -> None:
+@pytest.mark.parametrize(
+    "end", [{"outcome": "done", "body": b'"too late"'}, {"reason": "timeout"}], ids=["finished", "timeout"]
+)
+async def test_an_end_that_crosses_an_abort_is_no_success(end: dict[str, Any], world: World) -> None:
     host = await world.host(hold, confirms=False)
     task = world.begin()
     await host.until_runs(1)
     await turns()
     closing = asyncio.ensure_future(world.executor.close())
     await turns()
-    if reason == "finished":
-        host.runs[0].done("too late")
-    else:
-        host.runs[0].ended(reason)
+    host.runs[0].ended(**end)
     response = await within(task)
     assert codes(response) == ["CANCELLED"] and response.result is None
     await within(closing)
@@ -393,8 +378,7 @@ async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: Wo
 async def test_what_does_not_fit_one_message_is_refused_here(make_world: MakeWorld) -> None:
     world = make_world(max_message_bytes=4096)
     host = await world.host()
-    response = await world.run("1" * 4096)
-    assert codes(response) == ["SCRIPT_TOO_LARGE"] and host.runs == []
+    assert codes(await world.run("1" * 4096)) == ["SCRIPT_TOO_LARGE"] and host.runs == []
     assert (await world.run("1")).ok
 
 
@@ -409,8 +393,7 @@ async def test_a_loop_that_stood_still_blames_no_host(
         loop.call_later(0.3, run.done, 1)
         loop.call_soon(time.sleep, 0.5)
 
-    response = await world.played(play, limits={"timeoutMs": 1})
-    assert response.result == 1 and world.failed == []
+    assert (await world.played(play, limits={"timeoutMs": 1})).result == 1 and world.failed == []
 
 
 LOGS = 10_000
@@ -438,10 +421,9 @@ async def many_notices(run: HostedRun) -> None:
 async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, world: World) -> None:
     host = await world.host(play)
     response = await world.run(limits={"maxLogBytes": LOGS})
-    assert codes(response)[0] == "HOST_LOST"
-    first = response.diagnostics[0]
-    assert f"the worker host was lost: it sent {what} than a run may have" in first.message.lower()
-    assert response.result is None
+    assert (codes(response)[0], response.result) == ("HOST_LOST", None)
+    why = f"the worker host was lost: it sent {what} than a run may have"
+    assert why in response.diagnostics[0].message.lower()
     assert sum(len(entry.message) for entry in response.logs) <= LOGS + LOG_NOTE_BYTES
     assert len(response.logs) <= MAX_LOG_ENTRIES + 1
     assert len(response.diagnostics) <= MAX_NOTICES + 1
@@ -509,10 +491,11 @@ async def test_an_end_and_an_outcome_that_do_not_go_together_are_no_success(
     assert codes(response) == [code] and response.result is None
 
 
-@pytest.mark.parametrize("name", ["done", "failed"])
-async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(name: str, world: World) -> None:
+@pytest.mark.parametrize("header", [{"t": "done", "ms": 1}, {"t": "failed", "ms": 1, "kind": "exception"}])
+async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(
+    header: dict[str, Any], world: World
+) -> None:
     async def play(run: HostedRun) -> None:
-        header = {"t": name, "ms": 1} | ({"kind": "exception"} if name == "failed" else {})
         world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
 
     host = await world.host(play)
@@ -526,5 +509,4 @@ async def test_a_worker_that_has_not_read_what_it_says_is_killed(claims: int, wo
         await run.call(1, value={"text": "x"})
         run.say(protocol.Took(bytes=claims))
 
-    response = await world.played(play)
-    assert codes(response) == ["PROTOCOL_VIOLATION"] and not world.failed
+    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"] and not world.failed

@@ -1,19 +1,19 @@
 """What a lying worker can do to a journal: nothing but end its own run."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cellblock.record.journal import MAX_BYTES, Journal, JournalBudget
-from cellblock.record.recording import RecordedCall
 from cellblock.run.hook import REFUSED_FOR_NOW
 from cellblock.run.journaled import MAX_EVENT_BYTES
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import HostedRun, MakeWorld, Play, World, codes, echo, hold, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, echo, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import in_virtual_time
 from support.waits import within
@@ -21,42 +21,34 @@ from support.waits import within
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
 
-async def malformed_with_a_call(run: HostedRun) -> None:
-    run.say(protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"))
-
-
-async def malformed_apart(run: HostedRun) -> None:
-    run.say(protocol.Noted(), b"\xff" * 3000)
-
-
-async def a_place_that_nobody_asked_for(run: HostedRun) -> None:
-    run.say(protocol.Call(id=1, server="tools", tool="echo", events="@1:2"))
-
-
-async def many_small_ones(run: HostedRun) -> None:
-    for _ in range(2 * MAX_LOG_ENTRIES):
-        run.say(protocol.Noted(), b"a1")
-
-
-async def live_without_a_past(run: HostedRun) -> None:
-    run.say(protocol.Live())
-
-
 @pytest.mark.parametrize(
-    "play",
+    ("message", "body", "times", "code"),
     [
-        malformed_with_a_call,
-        malformed_apart,
-        a_place_that_nobody_asked_for,
-        many_small_ones,
-        live_without_a_past,
+        (protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"), b"", 1, "PROTOCOL_VIOLATION"),
+        (protocol.Noted(), b"\xff" * 3000, 1, "PROTOCOL_VIOLATION"),
+        (protocol.Call(id=1, server="tools", tool="echo", events="@1:2"), b"", 1, "PROTOCOL_VIOLATION"),
+        (protocol.Noted(), b"a1", 2 * MAX_LOG_ENTRIES, "PROTOCOL_VIOLATION"),
+        (protocol.Live(), b"", 1, "PROTOCOL_VIOLATION"),
+        (protocol.Noted(), LARGE, MAX_EVENT_BYTES // len(LARGE) + 1, "SANDBOX_LIMIT"),
+    ],
+    ids=[
+        "malformed with a call",
+        "malformed apart",
+        "a place that nobody asked for",
+        "many small ones",
+        "live without a past",
+        "without end",
     ],
 )
-async def test_events_that_are_none_end_the_run(play: Play, world: World) -> None:
+async def test_events_that_are_none_or_have_no_end_end_the_run(
+    message: protocol.Message, body: bytes, times: int, code: str, world: World
+) -> None:
+    async def play(run: HostedRun) -> None:
+        for _ in range(times):
+            run.say(message, body)
+
     await world.host(play)
-    journal = Journal()
-    response = await within(world.executor.run({"code": "1"}, journal=journal))
-    assert codes(response) == ["PROTOCOL_VIOLATION"]
+    assert codes(await within(world.executor.run({"code": "1"}, journal=Journal()))) == [code]
     assert world.failed == []
 
 
@@ -68,16 +60,6 @@ async def test_a_run_without_a_journal_has_no_events(message: protocol.Message, 
     assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
 
 
-async def test_events_without_end_end_the_run(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        for _ in range(MAX_EVENT_BYTES // len(LARGE) + 1):
-            run.say(protocol.Noted(), LARGE)
-
-    await world.host(play)
-    response = await within(world.executor.run({"code": "1"}, journal=Journal()))
-    assert codes(response) == ["SANDBOX_LIMIT"]
-
-
 async def test_events_may_come_with_each_entry(world: World) -> None:
     async def play(run: HostedRun) -> None:
         for number in range(100):
@@ -87,8 +69,7 @@ async def test_events_may_come_with_each_entry(world: World) -> None:
 
     await world.host(play)
     journal = Journal()
-    response = await within(world.executor.run({"code": "1"}, journal=journal))
-    assert response.ok
+    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
     assert journal.snapshot().events.endswith("c98c99")
 
 
@@ -104,8 +85,7 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
     await world.host(play)
     journal = Journal()
     journal.most_bytes = 10 * size
-    response = await within(world.executor.run({"code": "1"}, journal=journal))
-    assert response.ok
+    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
     assert journal.lost is not None
     with pytest.raises(ValueError, match="bytes"):
         journal.snapshot()
@@ -125,18 +105,15 @@ def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
         filled(journal, size)
         return journal
 
-    first, second = of("one", 600), of("one", 600)
-    assert first.lost is None
-    assert second.lost == "the journals of its client have over 1000 bytes in all"
+    first, second, third = (of("one", size) for size in (600, 600, 300))
+    why = "the journals of its client have over 1000 bytes in all"
+    assert (first.lost, second.lost, third.lost) == (None, why, None)
     assert (second.size, second.trace) == (0, [])
-    third = of("one", 300)
-    assert third.lost is None
     assert of("other", 601).lost == "the journals of all together have over 1500 bytes"
     fourth = of("other", 600)
     assert fourth.lost is None
     del first, third, fourth
-    fifth = of("one", 1000)
-    assert fifth.lost is None
+    assert of("one", 1000).lost is None
 
 
 def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
@@ -154,14 +131,11 @@ def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
     first = Journal()
     filled(first, 10)
     first.answered(1, True, b"1")
-    past = first.snapshot()
-    resumed = Journal(past)
+    resumed = Journal(first.snapshot())
     resumed.most_bytes = 20
     resumed.note("a1" * 20)
     assert resumed.lost is not None
-    again = resumed.ask(1, "call", "s", "t", b"x" * 10, None)
-    assert isinstance(again, RecordedCall)
-    assert again.answer == b"1"
+    assert resumed.ask(1, "call", "s", "t", b"x" * 10, None).answer == b"1"
 
 
 async def test_intents_and_answers_are_told(world: World) -> None:
@@ -184,23 +158,36 @@ async def test_intents_and_answers_are_told(world: World) -> None:
     assert recording.catalog["servers"]["tools"]["tools"] == [["echo", "echo"]]
 
 
-def written(parks: list[Park]) -> MemoryKeeper:
+@pytest.fixture
+def parks() -> list[Park]:
+    """What was parked."""
+    return []
+
+
+@pytest.fixture
+def keeper(parks: list[Park]) -> Iterator[MemoryKeeper]:
     """A keeper whose disk takes each park at once."""
 
     def on_park(park: Park) -> None:
         parks.append(park)
         park.written.set_result(True)
 
-    return MemoryKeeper(on_park)
+    made = MemoryKeeper(on_park)
+    yield made
+    made.close()
 
 
-def asking(keeper: MemoryKeeper) -> World:
-    return World(keeper=keeper, tools={"asks": echo}, policy={"default": {"approve": ["tools.asks"]}})
+ASKS: dict[str, Any] = {"tools": {"asks": echo}, "policy": {"default": {"approve": ["tools.asks"]}}}
 
 
-def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
+@pytest.fixture
+async def asking(keeper: MemoryKeeper, make_world: MakeWorld) -> World:
+    """Has a tool that a person must allow."""
+    return make_world(keeper=keeper, **ASKS)
+
+
+def test_what_is_replayed_counts_once_and_in_no_cap(keeper: MemoryKeeper, parks: list[Park]) -> None:
     """A run that is parked three times: its own time and CPU time count over all its processes, its replays apart."""
-    parks: list[Park] = []
     used_ms: list[int] = []
     use = [(400, 0), (900, 650), (800, 790)]
     """What each process has used, and had when it was live."""
@@ -219,8 +206,7 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
         run.ended("cancelled", cpu_ms=cpu_ms, replay_cpu_ms=replay_cpu_ms)
 
     async def three_parks() -> list[protocol.Run]:
-        keeper = written(parks)
-        world = asking(keeper)
+        world = World(keeper=keeper, **ASKS)
         host = await world.host(play, confirms=False)
         request = {"code": "1", "limits": {"maxCpuMs": 1000, "timeoutMs": 5000}, "durable": True}
         assert (await world.executor.run(request)).parked
@@ -230,7 +216,6 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
             assert (await world.executor.run(kept.journal.request, kept=kept)).parked
             used_ms.append(keeper.cpu_ms(parks[-1]))
         await world.close()
-        keeper.close()
         return [run.message for run in host.runs]
 
     first, second, third = in_virtual_time(three_parks())
@@ -243,7 +228,9 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
     assert third.timeout_ms == pytest.approx(1000, abs=300)
 
 
-async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> None:
+async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed(
+    asking: World, keeper: MemoryKeeper, parks: list[Park]
+) -> None:
     async def parks_again(run: HostedRun) -> None:
         run.say(protocol.Live())
         run.call(1, "asks", {})
@@ -251,29 +238,23 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
         replayed = REPLAY_CPU_MS + 2_000
         run.ended("cancelled", cpu_ms=replayed + 5, replay_cpu_ms=replayed)
 
-    parks: list[Park] = []
-    keeper = written(parks)
-    world = asking(keeper)
-    first = await world.host(hold)
-    run = world.begin(durable=True)
+    first = await asking.host(hold)
+    run = asking.begin(durable=True)
     await first.until_runs(1)
     await turns()
-    await world.host(parks_again, identity=b"another", confirms=False)
-    world.lose(first)
+    await asking.host(parks_again, identity=b"another", confirms=False)
+    asking.lose(first)
     assert (await within(run)).parked
     assert keeper.cpu_ms(parks[0]) == 2_005
-    await world.close()
-    keeper.close()
 
 
-async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_world: MakeWorld) -> None:
+async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(
+    asking: World, keeper: MemoryKeeper, parks: list[Park], make_world: MakeWorld
+) -> None:
     async def play(run: HostedRun) -> None:
         run.call(1, "asks", {})
 
-    parks: list[Park] = []
-    keeper = written(parks)
-    world = asking(keeper)
-    assert (await world.played(play, durable=True)).parked
+    assert (await asking.played(play, durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
     full = make_world(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
     response = await within(full.executor.run(kept.journal.request, kept=kept))
@@ -282,12 +263,12 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_wor
     assert keeper.store.owned() == [(kept.run_id, keeper.owner.name)]
     again = MemoryKeeper(parks.append, before=keeper)
     (kept,) = again.adopted(keeper)
-    assert kept.journal.past is not None and [call.id for call in kept.journal.past.calls] == [1]
-    await full.close()
-    keeper.close()
+    assert [call.id for call in kept.journal.past.calls] == [1]
 
 
-async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> None:
+async def test_a_worker_that_never_says_that_it_is_live_replays_nothing(
+    asking: World, keeper: MemoryKeeper, parks: list[Park]
+) -> None:
     """It makes calls that are new: all that it uses is the script's own."""
 
     async def play(run: HostedRun) -> None:
@@ -295,25 +276,18 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
         await run.cancelled.wait()
         run.ended("cancelled", cpu_ms=300, replay_cpu_ms=300 if parks[1:] else 0)
 
-    parks: list[Park] = []
-    keeper = written(parks)
-    world = asking(keeper)
-    await world.host(play, confirms=False)
-    assert (await world.run(durable=True)).parked
+    await asking.host(play, confirms=False)
+    assert (await asking.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
     assert kept.earlier_cpu_ms == 300
-    assert (await within(world.executor.run(kept.journal.request, kept=kept))).parked
+    assert (await within(asking.executor.run(kept.journal.request, kept=kept))).parked
     assert keeper.cpu_ms(parks[1]) == 600
-    await world.close()
-    keeper.close()
 
 
-async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(make_world: MakeWorld) -> None:
+async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(
+    asking: World, keeper: MemoryKeeper, parks: list[Park]
+) -> None:
     """Its script may have come to another end; what it was asked is not asked again, and no call is made."""
-    made: list[Any] = []
-
-    async def asks(arguments: dict[str, Any]) -> None:
-        made.append(arguments)
 
     async def play(run: HostedRun) -> None:
         if not parks:
@@ -323,13 +297,9 @@ async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(mak
         else:
             run.done("early", cpu_ms=30, replay_cpu_ms=30)
 
-    parks: list[Park] = []
-    keeper = written(parks)
-    world = make_world(keeper=keeper, tools={"asks": asks}, policy={"default": {"approve": ["tools.asks"]}})
-    await world.host(play, confirms=False)
-    assert (await world.run(durable=True)).parked
+    await asking.host(play, confirms=False)
+    assert (await asking.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
-    response = await within(world.executor.run(kept.journal.request, kept=kept))
-    assert response.result == "early" and made == [] and not world.failed
-    assert response.usage.resumed == 1
-    keeper.close()
+    response = await within(asking.executor.run(kept.journal.request, kept=kept))
+    assert (response.result, response.usage.resumed, response.tool_trace) == ("early", 1, [])
+    assert not asking.failed

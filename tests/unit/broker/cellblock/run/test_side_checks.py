@@ -32,6 +32,7 @@ from cellblock.run.side_checks import (
 )
 from cellblock.run.type_errors import CHECK_SECONDS, TypeErrors, _earlier, _with_json_text_hint
 from cellblock.script.lines import place
+from cellblock.script.slips import syntax_hint
 from cellblock.script.source import prepare
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.modules import ModuleUrls
@@ -195,37 +196,36 @@ class Entry(ServerEntry):
     """One that can be watched."""
 
 
+def tools_of(count: int) -> tuple[ToolEntry, ...]:
+    return tuple(ToolEntry(f"t{number}", f"t{number}", None, None, {}, None) for number in range(count))
+
+
+def key_of(number: int, server: Entry) -> Any:
+    return b"%d" % number, (id(server),), frozenset[tuple[str, str]]()
+
+
 def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> None:
     checks = SideChecks(None)
     watched: list[weakref.ref[Entry]] = []
-    each = MAX_TOOLS // 20
-
-    def keep(number: int) -> None:
-        tools = tuple(ToolEntry(f"t{tool}", f"t{tool}", None, None, {}, None) for tool in range(each))
-        server = Entry("changes", "changes", "changes", version=str(number), tools=tools)
-        watched.append(weakref.ref(server))
-        key = (b"%d" % number, (id(server),), frozenset[tuple[str, str]]())
-        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
-        # Again is no second one.
-        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
 
     for number in range(60):
-        keep(number)
+        server = Entry("changes", "changes", "changes", version=str(number), tools=tools_of(MAX_TOOLS // 20))
+        watched.append(weakref.ref(server))
+        # Again is no second one.
+        for _ in range(2):
+            checks.keep(key_of(number, server), PastCheck((server,), [], 0, Checked(())))
+    del server
     gc.collect()
-    alive = [number for number, one in enumerate(watched) if one() is not None]
-    assert alive == list(range(40, 60))
+    assert [number for number, one in enumerate(watched) if one() is not None] == list(range(40, 60))
 
 
 def test_sessions_that_share_their_definitions_count_once() -> None:
     checks = SideChecks(None)
-    tools = tuple(ToolEntry(f"t{tool}", f"t{tool}", None, None, {}, None) for tool in range(MAX_TOOLS))
+    tools = tools_of(MAX_TOOLS)
     servers = [Entry("same", "same", "same", tools=tools, session=number) for number in range(30)]
-    keys = [
-        (b"%d" % number, (id(server),), frozenset[tuple[str, str]]()) for number, server in enumerate(servers)
-    ]
-    for key, server in zip(keys, servers, strict=True):
-        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
-    assert list(checks._kept) == keys
+    for number, server in enumerate(servers):
+        checks.keep(key_of(number, server), PastCheck((server,), [], 0, Checked(())))
+    assert list(checks._kept) == [key_of(number, server) for number, server in enumerate(servers)]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,8 @@ async def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
     assert told is not None and "answered with JSON text" in told and len(told) < 300
 
 
-SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
+CODE = 'import * as a from "@codemode/x"; a.b();'
+SCRIPT = prepare(CODE, lambda _: "data:text/javascript;base64,QUJD", "")
 URL = "data:application/javascript;base64,AAA+/="
 MODULE = "data:text/javascript;base64,QUJD"
 KINDS: list[Any] = ["module", "exception", "rejection", "result"]
@@ -311,16 +312,21 @@ def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
     return diagnose(kind, failure, SCRIPT, 1000)
 
 
-def test_urls_become_places_in_the_agents_source() -> None:
-    assert in_script_terms("no url: data", SCRIPT) == "no url: data"
-    assert in_script_terms(f"at f ({URL}:2:5)", SCRIPT) == "at f (script.js:2:5)"
-    absurd = f"{URL}:{'1' * 5000}:{'2' * 5000}"
-    assert in_script_terms(absurd, SCRIPT).startswith("script.js:111")
-    assert in_script_terms(f"in {URL} and {MODULE}:1:2", SCRIPT) == "in script.js and @codemode"
-    end = SCRIPT.text.index("a.b()") + 1
-    assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
-        'import * as a from "@codemode/x"; a.b();'.index("a.b()") + 1
-    )
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no url: data", "no url: data"),
+        (f"{URL}:{'1' * 5000}:{'2' * 5000}", f"script.js:{'1' * 5000}:{'2' * 5000}"),
+        (f"at f ({URL}:2:5)", "at f (script.js:2:5)"),
+        (f"in {URL} and {MODULE}:1:2", "in script.js and @codemode"),
+        (
+            f"{URL}:1:{SCRIPT.text.index('a.b()') + 1}",
+            f"script.js:1:{CODE.index('a.b()') + 1}",
+        ),
+    ],
+)
+def test_urls_become_places_in_the_agents_source(text: str, shown: str) -> None:
+    assert in_script_terms(text, SCRIPT) == shown
 
 
 def test_stacks_in_a_result_name_places_and_other_data_urls_stay() -> None:
@@ -359,14 +365,17 @@ def test_what_an_error_says_is_not_changed_but_for_places_in_stacks() -> None:
     assert found.message == f"Error: {told} (cause: {told})"
 
 
-def test_an_error_without_frames_may_be_another_one() -> None:
-    assert "error.stack" in (diagnosed({"name": "Error", "message": "m"}, "module").hint or "")
-    for failure in (
-        {"name": "Error", "message": "m", "stack": f"    at {URL}:1:3"},
-        {"name": "AggregateError", "message": "m"},
-        {"name": "Error", "message": "m", "hint": "Do this."},
-    ):
-        assert "error.stack" not in (diagnosed(failure, "module").hint or "")
+@pytest.mark.parametrize(
+    ("failure", "may_be_another"),
+    [
+        ({"name": "Error", "message": "m"}, True),
+        ({"name": "Error", "message": "m", "stack": f"    at {URL}:1:3"}, False),
+        ({"name": "AggregateError", "message": "m"}, False),
+        ({"name": "Error", "message": "m", "hint": "Do this."}, False),
+    ],
+)
+def test_an_error_without_frames_may_be_another_one(failure: dict[str, str], may_be_another: bool) -> None:
+    assert ("error.stack" in (diagnosed(failure, "module").hint or "")) is may_be_another
 
 
 @pytest.mark.parametrize(
@@ -464,8 +473,7 @@ EXPORTS = {
 )
 def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
     text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
-    failure = {"name": "SyntaxError", "message": text}
-    found = diagnose("module", failure, TWO, 1000, EXPORTS)
+    found = diagnose("module", {"name": "SyntaxError", "message": text}, TWO, 1000, EXPORTS)
     assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
 
 
@@ -570,3 +578,21 @@ def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None
     assert found.severity == "error" and found.hint
     if found.code in ("SYNTAX_ERROR", "IMPORT_FAILURE", "RESULT_NOT_JSON"):
         assert URL not in found.message
+
+
+@pytest.mark.parametrize(
+    ("line", "is_python"),
+    [
+        ("from codemode.servers import tracker", True),
+        ("import json", True),
+        ("def total(rows):", True),
+        ("for row in rows:", True),
+        ("if total > 3:", True),
+        ("import x from 'a' from 'b'", False),
+        ("for (const row of rows) {", False),
+        ("default:", False),
+        ("iffy ? a : b", False),
+    ],
+)
+def test_python_is_told(line: str, is_python: bool) -> None:
+    assert ("Python" in (syntax_hint(line, 1, 1) or "")) == is_python

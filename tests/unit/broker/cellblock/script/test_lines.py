@@ -37,16 +37,8 @@ def of_deno(scripts: list[tuple[str, str]], folder: Path) -> list[Any]:
     """Where each script fails, as Deno says it."""
     (folder / "run.js").write_text(RUNNER)
     (folder / "all.json").write_text(json.dumps(scripts))
-    command = [
-        deno.find_deno_bin(),
-        "run",
-        "-q",
-        "--no-config",
-        "--no-lock",
-        "--allow-read",
-        "run.js",
-        "all.json",
-    ]
+    deno_run = [deno.find_deno_bin(), "run", "-q", "--no-config", "--no-lock", "--allow-read"]
+    command = [*deno_run, "run.js", "all.json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)
 
@@ -103,13 +95,14 @@ def test_deno_counts_as_is_said_here(
         *(("javascript", code) for code in parsed),
     ]
     found = iter(of_deno(pairs, tmp_path_factory.mktemp("deno")))
-    # Deno takes a byte order mark off.
-    for code in (code.removeprefix("\ufeff") for code in engine):
-        assert tuple(next(found)) == counted(code, code.rindex("new Error")), repr(code)
-    for code in (code.removeprefix("\ufeff") for code in compiled):
-        assert CompilerPlaces(code).place(*next(found)) == counted(code, code.rindex("new Error")), repr(code)
-    for code in (code.removeprefix("\ufeff") for code in parsed):
-        assert parsed_place(code, *next(found)) == counted(code, code.rindex(";")), repr(code)
+    for codes, as_engine, failing in (
+        (engine, lambda _, *place: place, "new Error"),
+        (compiled, lambda code, *place: CompilerPlaces(code).place(*place), "new Error"),
+        (parsed, parsed_place, ";"),
+    ):
+        # Deno takes a byte order mark off.
+        for code in (code.removeprefix("\ufeff") for code in codes):
+            assert as_engine(code, *next(found)) == counted(code, code.rindex(failing)), repr(code)
 
 
 def test_separators_are_capped() -> None:

@@ -1,21 +1,30 @@
-"""Large or slow scripts are parsed in a process: the same answer, and the loop goes on meanwhile."""
+"""Sources are let go of when they are parsed, and refused where they would use up a stack. Large or slow ones are
+parsed in a process: the same answer, and the loop goes on meanwhile.
+"""
 
 import asyncio
+import contextlib
+import gc
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 
 import psutil
 import pytest
+from tree_sitter import Node, Parser
 
 from cellblock.base.admission import Admission, QueueBound
 from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.run.policy.asking import Caller
-from cellblock.script import parsing
+from cellblock.script import parsing, trees
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.parser_process import Parsed
 from cellblock.script.parsing import AT_ONCE, INLINE_BYTES, RESERVED, Parsers
+from cellblock.script.trees import MAX_COST, MAX_LEVELS
+from support.at_once import at_once
+from support.loop_steps import longest_step
 from support.memory_host import World, codes, succeed, turns
 from support.processes import gone
 from support.waits import until, within
@@ -28,7 +37,7 @@ MIXED = (
 
 async def found(source: bytes) -> Imports:
     """What is found with processes of its own."""
-    return await Parsers().parsed(source, Account.of_one())
+    return await within(Parsers().parsed(source, Account.of_one()))
 
 
 @pytest.fixture
@@ -55,32 +64,27 @@ async def test_a_large_script_is_parsed_apart_with_the_same_answer(
     ending: bytes, parsed_here: list[int]
 ) -> None:
     source = MIXED + b"f(1);\n" * (INLINE_BYTES // 6) + ending
-    imports = await within(found(source))
+    assert await found(source) == find_imports(source, 20)
     assert parsed_here == []
-    assert imports == find_imports(source, 20)
 
 
 async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "INLINE_SECONDS", 0.0)
     source = MIXED * 100
-    assert await within(found(source)) == find_imports(source, 20)
+    assert await found(source) == find_imports(source, 20)
 
 
 async def test_a_refusal_comes_from_apart(parsed_here: list[int]) -> None:
     with pytest.raises(TooComplex, match="nested too deeply"):
-        await within(found(b"[" * 200_000))
+        await found(b"[" * 200_000)
     assert parsed_here == []
 
 
 async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
-    work = asyncio.ensure_future(found(b"function f(a) { return a.map((x) => x + 1); }\n" * 10_000))
-    turns = 0
-    while not work.done():
-        turns += 1
-        await asyncio.sleep(0.005)
-    await work
-    # Parsed here, it would have taken all of the time in one turn.
-    assert turns > 5
+    with longest_step() as longest:
+        await asyncio.create_task(found(b"function f(a) { return a.map((x) => x + 1); }\n" * 22_000))
+    # Parsed here, it would have taken all of the time in one step.
+    assert longest[0] < 0.2
 
 
 async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,10 +92,10 @@ async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(parsing, "WALL_SECONDS", 0.0)
         with pytest.raises(TooSlow):
-            await within(found(large))
+            await found(large)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TooComplex, match="ran out"):
-        await within(found(large))
+        await found(large)
 
 
 async def test_a_cancelled_caller_leaves_no_process() -> None:
@@ -273,3 +277,167 @@ async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
         begun.end(f"{number}")
     answered = await within(asyncio.gather(*flood))
     assert sum(codes(response) == [] for response in answered) == SHARE + 2
+
+
+SOURCE = b"const { a } = await tools.look({ q: `x${1}` });\n" * 40
+NEVER_ENDS = b",+" * 4_096
+
+
+def parsed(source: bytes = SOURCE, *, typescript: bool = False, is_late: bool = False) -> Node:
+    return trees.parse(source, typescript=typescript, is_late=lambda: is_late)
+
+
+def test_a_source_that_was_parsed_stays_nowhere() -> None:
+    parsed()
+    before = sys.getrefcount(SOURCE)
+    for _ in range(50):
+        parsed()
+    assert sys.getrefcount(SOURCE) == before, "the parser holds on to what it has read"
+
+
+def test_a_source_whose_parser_was_stopped_stays_nowhere() -> None:
+    before = sys.getrefcount(NEVER_ENDS)
+    for _ in range(10):
+        with pytest.raises(ValueError, match="Parsing failed"):
+            parsed(NEVER_ENDS, is_late=True)
+    assert sys.getrefcount(NEVER_ENDS) == before, "the parser holds on to what it has read"
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_nothing_that_the_parser_was_given_stays(*, is_stopped: bool) -> None:
+    def views() -> int:
+        gc.collect()
+        return sum(isinstance(one, memoryview) for one in gc.get_objects())
+
+    def parse() -> None:
+        with pytest.raises(ValueError) if is_stopped else contextlib.nullcontext():
+            parsed(NEVER_ENDS if is_stopped else SOURCE, is_late=is_stopped)
+
+    parse()
+    before = views()
+    for _ in range(50):
+        parse()
+    assert views() < before + 50, "the parser holds on to views of what it has read"
+
+
+def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> None:
+    before = sys.getrefcount(SOURCE)
+    root = parsed(typescript=True)
+    assert (root.text, root.children[0].text) == (SOURCE, SOURCE.splitlines()[0])
+    del root
+    assert sys.getrefcount(SOURCE) == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b";",
+        SOURCE,
+        b"f(((" * 500,
+        b"a" * 70_000,
+        SOURCE * 100,
+        "let \u00e4 = '\U0001f600';\n".encode() * 9_999,
+        *(b"x" * length + "\u00e4\U0001f600()".encode() * 60 for length in range(7)),
+    ],
+)
+def test_a_source_read_in_pieces_has_the_tree_of_the_whole(source: bytes) -> None:
+    whole = Parser(trees._language(False)).parse(source).root_node
+    pieces = parsed(source)
+    assert (str(pieces), pieces.end_byte) == (str(whole), whole.end_byte)
+
+
+def test_somebody_who_looks_at_all_objects_disturbs_no_parse() -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            gc.get_objects()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(500):
+            assert parsed().text == SOURCE
+    finally:
+        ended.set()
+        looking.join()
+
+
+def test_parses_at_once_read_their_own_sources() -> None:
+    def parse(number: int) -> bool:
+        source = b"a%d(`${b}`);\n" % number * 3_000
+        root = parsed(source)
+        return root.text == source and not root.has_error and root.named_child_count == 3_000
+
+    assert all(at_once(parse, range(10, 42)))
+
+
+BOUND = 20.0
+"""Far more than these texts take."""
+
+
+def refused(code: str) -> bool:
+    try:
+        find_imports(code.encode(), BOUND)
+    except TooComplex as error:
+        assert "nested too deeply" in str(error)
+        return True
+    return False
+
+
+LEVELS: dict[str, Callable[[int], str]] = {
+    "brackets": lambda n: "[" * n + "]" * n,
+    "parentheses": lambda n: "(" * n + "1" + ")" * n,
+    "blocks": lambda n: "{" * n + "}" * n,
+    "templates": lambda n: "`${" * n + "1" + "}`" * n,
+    "functions": lambda n: "(() => {" * n + "})" * n,
+    "objects": lambda n: "({ a: " * n + "1" + "})" * n,
+    "arrows": lambda n: "a => " * n + "1",
+    "types": lambda n: "let a: " + "A<" * n + "1" + ">" * n,
+    "open brackets": lambda n: "[" * n,
+    "open parentheses": lambda n: "(" * n,
+    "open templates": lambda n: "`${" * n,
+    "open functions": lambda n: "(()=>{" * n,
+    "open arrows": lambda n: "a=>" * n,
+    "open classes": lambda n: "class A{static{" * n,
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_levels_are_refused_from_some_depth_on(name: str) -> None:
+    """Crashing takes 300 levels of the dearest form, which are several brackets or nodes each."""
+    assert not refused(LEVELS[name](50))
+    assert refused(LEVELS[name](MAX_LEVELS + 10))
+    assert refused("const before = 1;\n" * 100 + LEVELS[name](1000))
+
+
+CHAINS: dict[str, Callable[[int], str]] = {
+    "sums": lambda n: "1 + " * n + "1",
+    "negations": lambda n: "!" * n + "1",
+    "calls": lambda n: "f" + "()" * n,
+    "members": lambda n: "a" + ".b" * n,
+    "conditions": lambda n: "a ? 1 : " * n + "1",
+    "else": lambda n: "if (a) 1; else " * n + "1;",
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_long_chains_are_ordinary_and_very_long_ones_are_refused(name: str) -> None:
+    assert not refused(CHAINS[name](1_000))
+    assert refused(CHAINS[name](MAX_COST + 10))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "f([{ a: (1) }]);\n" * 3_000,
+        "[" + "[1], " * 3_000 + "]",
+        "const text = `" + "[({" * 3_000 + "`;",
+        "a, " * 3_000 + "a",
+        "f([{ a: (1) }]);\n" * 500 + "const = 1;\n" + "g({ b: [2] });\n" * 500,
+    ],
+    ids=["calls", "lists", "a text", "a sequence", "an ordinary mistake, which stays a syntax error"],
+)
+def test_what_is_long_but_flat_is_fine(code: str) -> None:
+    assert not refused(code)

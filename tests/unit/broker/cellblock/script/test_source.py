@@ -1,6 +1,7 @@
 """Imports found and rewritten, and how a script may give its result without assigning it."""
 
 import contextlib
+import re
 import time
 
 import pytest
@@ -29,6 +30,11 @@ def rewrite(code: str) -> Script:
     return prepare(code, known, IMPORT_URL)
 
 
+def imported(name: str) -> str:
+    """The line that imports what dynamic imports call."""
+    return f'import {{ importable as {name} }} from "{IMPORT_URL}";\n'
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -46,10 +52,8 @@ def rewrite(code: str) -> Script:
 def test_static_forms(statement: str) -> None:
     script = rewrite(f"{statement}\nlet y = 1;")
     assert [found.specifier for found in script.static] == ["@codemode/x"]
-    quote = '"' if '"@' in statement else "'"
-    assert script.text == f"{statement}\nlet y = 1;".replace(f"{quote}@codemode/x{quote}", f'"{URL}"')
-    assert script.media_type == JAVASCRIPT
-    assert not script.dynamic and not script.computed
+    assert script.text == re.sub("([\"'])@codemode/x\\1", f'"{URL}"', f"{statement}\nlet y = 1;")
+    assert (script.media_type, script.dynamic, script.computed) == (JAVASCRIPT, [], False)
 
 
 @pytest.mark.parametrize(
@@ -74,11 +78,6 @@ def test_what_only_looks_like_an_import(code: str) -> None:
     assert (script.static, script.dynamic, script.computed) == ([], [], False)
 
 
-def test_an_import_inside_a_template_is_one() -> None:
-    script = rewrite('const t = `${await import("@codemode/x")}`;')
-    assert script.dynamic == ["@codemode/x"]
-
-
 def test_unknown_specifiers_stay_for_the_caller_to_refuse() -> None:
     script = rewrite('import fs from "node:fs"; import * as a from "@codemode/x";')
     assert [found.specifier for found in script.static] == ["node:fs", "@codemode/x"]
@@ -87,9 +86,8 @@ def test_unknown_specifiers_stay_for_the_caller_to_refuse() -> None:
 
 def test_an_escape_in_a_specifier_resolves_to_nothing() -> None:
     script = rewrite(r'import a from "@codemode\/x"; await import("@codemode\x2fx");')
-    assert script.static[0].specifier == r"@codemode\/x"
-    assert URL not in script.text
-    assert script.dynamic == [] and script.computed
+    assert [found.specifier for found in script.static] == [r"@codemode\/x"]
+    assert URL not in script.text and (script.dynamic, script.computed) == ([], True)
 
 
 def test_positions_in_the_rewritten_text_map_back() -> None:
@@ -154,7 +152,7 @@ def test_the_first_line_ends_as_the_engine_ends_it(mark: str, end: str) -> None:
     code = f"{mark}#!/bin/x import('a'){end}import '@codemode/x';"
     script = rewrite(code)
     assert [found.specifier for found in script.static] == ["@codemode/x"]
-    assert not script.dynamic and script.media_type == JAVASCRIPT
+    assert (script.dynamic, script.media_type) == ([], JAVASCRIPT)
     assert script.text == code.replace("'@codemode/x'", f'"{URL}"')
 
 
@@ -175,20 +173,7 @@ def test_dynamic_imports_are_wrapped(argument: str, dynamic: list[str], computed
     assert (script.dynamic, script.computed) == (dynamic, computed)
     value = argument.removeprefix("/* why */ ")
     wrapped = argument.replace(value, f"{FUNCTION}({value})")
-    first, second, rest = script.text.split("\n")
-    assert first == f"const m = await import({wrapped});"
-    assert second.startswith("import {") and FUNCTION in second and IMPORT_URL in second
-    assert rest == ""
-
-
-def test_a_script_that_uses_the_functions_name_gets_another() -> None:
-    script = rewrite(f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import("a");')
-    assert f'import({FUNCTION}3("a"))' in script.text
-
-
-def test_a_comment_at_the_end_does_not_swallow_what_is_appended() -> None:
-    script = rewrite('import("a") // end')
-    assert script.text.split("\n")[1].startswith("import {")
+    assert script.text == f"const m = await import({wrapped});\n{imported(FUNCTION)}"
 
 
 def test_imports_of_types_are_none() -> None:
@@ -199,6 +184,26 @@ def test_imports_of_types_are_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        (
+            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import("a");',
+            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import({FUNCTION}3("a"));\n{imported(f"{FUNCTION}3")}',
+        ),
+        ('import("a") // end', f'import({FUNCTION}("a")) // end\n{imported(FUNCTION)}'),
+        (
+            'const t = `${await import("a")}`;',
+            f'const t = `${{await import({FUNCTION}("a"))}}`;\n{imported(FUNCTION)}',
+        ),
+    ],
+    ids=["the function's name is used", "a comment at the end", "inside a template"],
+)
+def test_the_function_of_dynamic_imports_is_appended_by_a_free_name(code: str, sent: str) -> None:
+    script = rewrite(code)
+    assert (script.text, script.dynamic) == (sent, ["a"])
+
+
+@pytest.mark.parametrize(
     "code", ["import * as a from ", "import {", 'import("', "const = ;", "\x00", "\ufeff1"]
 )
 def test_broken_code_is_passed_on(code: str) -> None:
@@ -206,9 +211,7 @@ def test_broken_code_is_passed_on(code: str) -> None:
 
 
 def test_lone_surrogates_become_something_that_can_be_sent() -> None:
-    script = rewrite('const a = "\ud800"; import b from "@codemode/x";')
-    script.text.encode()
-    assert script.text.startswith('const a = "?"; import b')
+    assert rewrite('const a = "\ud800"; import b from "x";').text == 'const a = "?"; import b from "x";'
 
 
 def test_imports_are_capped() -> None:
@@ -282,12 +285,12 @@ def own(code: str) -> Script:
 def test_an_import_becomes_a_call_of_a_name_of_its_length() -> None:
     """No column moves; the place of the call is told as the engine tells that of an import: by its argument."""
     script = own("const a = 1; await import( name, {});")
-    first, _, last = script.text.partition("\n")
-    assert first == f"const a = 1; await $im000( {FUNCTION}(name), {{}});"
-    assert last == f'import {{ importable as {FUNCTION}, load as $im000 }} from "{IMPORT_URL}";\n'
-    assert script.fits_context and script.computed
+    assert script.text == (
+        f"const a = 1; await $im000( {FUNCTION}(name), {{}});\n"
+        f'import {{ importable as {FUNCTION}, load as $im000 }} from "{IMPORT_URL}";\n'
+    )
+    assert script.fits_context and script.computed and not script.has_namespace("a")
     assert script.place(1, 20) == "script.js:1:28"
-    assert script.has_namespace("a") is False
     assert own("const files = await import('@codemode/x')").has_namespace("files")
 
 
@@ -308,8 +311,7 @@ def test_the_name_is_none_that_the_script_has() -> None:
 def test_what_cannot_run_in_a_context_is_told(code: str) -> None:
     """And it is sent as ever."""
     script = own(code)
-    assert not script.fits_context
-    assert script.text == rewrite(code).text
+    assert (script.fits_context, script.text) == (False, rewrite(code).text)
 
 
 def test_what_has_no_import_fits() -> None:
@@ -408,10 +410,9 @@ def prepared(code: str, *, conventions: bool = True) -> Script:
 )
 def test_conventions_are_found(code: str, kind: str, at: int) -> None:
     found = entry(code)
-    assert found is not None and found.kind == kind
-    assert kind == "export" or found.at == at
+    assert found.kind == kind and (kind == "export" or found.at == at)
     if not code.startswith("#!"):
-        assert entry(IMPORTS_A + code) == Entry(found.kind, 0 if kind == "export" else at + len(IMPORTS_A))
+        assert entry(IMPORTS_A + code) == Entry(kind, 0 if kind == "export" else at + len(IMPORTS_A))
 
 
 @pytest.mark.parametrize(
@@ -456,11 +457,9 @@ def test_positions_stay() -> None:
 
 def test_only_the_edit_is_made() -> None:
     code = f"{IMPORTS_A}async () => 1 // é\n"
-    script = prepared(code)
-    assert script.text == code.replace("@codemode/servers/a", TOOL_URL).replace(
-        "async", "export default async"
-    )
-    assert prepared(code, conventions=False).text == code.replace("@codemode/servers/a", TOOL_URL)
+    plain = code.replace("@codemode/servers/a", TOOL_URL)
+    assert prepared(code).text == plain.replace("async", "export default async")
+    assert prepared(code, conventions=False).text == plain
     assert prepared("export default 1").text == "export default 1"
     assert prepared("return 1 // é").text == "export default async () => {return 1 // é\n};"
     assert prepared("return 1", conventions=False).text == "return 1"

@@ -44,20 +44,21 @@ def calling(name: str) -> dict[str, Any]:
 
 async def test_each_api_gets_the_same_tool_in_its_own_form(broker: Broker) -> None:
     mcp = await broker.tool_definition("mcp")
-    openai = await broker.tool_definition("openai")
-    anthropic = await broker.tool_definition("anthropic")
     text, schema = mcp["description"], mcp["inputSchema"]
     assert "function price(" in text and "function buy(" in text and "globalThis.__codemode_result__" in text
-    assert schema["required"] == ["code"]
-    assert mcp["name"] == "codemode.run"
-    assert openai == {
+    assert (mcp["name"], schema["required"]) == ("codemode.run", ["code"])
+    assert await broker.tool_definition("openai") == {
         "type": "function",
         "name": "codemode_run",
         "description": text,
         "parameters": schema,
         "strict": False,
     }
-    assert anthropic == {"name": "codemode_run", "description": text, "input_schema": schema}
+    assert await broker.tool_definition("anthropic") == {
+        "name": "codemode_run",
+        "description": text,
+        "input_schema": schema,
+    }
     schema["properties"].clear()
     assert (await broker.tool_definition("mcp"))["inputSchema"]["properties"], "what is given is a copy"
     with pytest.raises(InvalidRequest, match="mcp, openai, anthropic"):
@@ -90,19 +91,21 @@ def test_each_api_gets_images_in_its_own_form() -> None:
     answer = ToolAnswer(
         "a", False, media=(Media("image", "image/png", "AA=="), Media("audio", "audio/wav", "BB=="))
     )
-    assert answer.content("anthropic") == [
-        {"type": "text", "text": "a"},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
-    ]
-    assert answer.content("openai") == [
-        {"type": "input_text", "text": "a"},
-        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
-    ]
-    assert answer.content("mcp") == [
-        {"type": "text", "text": "a"},
-        {"type": "image", "data": "AA==", "mimeType": "image/png"},
-        {"type": "audio", "data": "BB==", "mimeType": "audio/wav"},
-    ]
+    assert {api: answer.content(api) for api in ("anthropic", "openai", "mcp")} == {
+        "anthropic": [
+            {"type": "text", "text": "a"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+        ],
+        "openai": [
+            {"type": "input_text", "text": "a"},
+            {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+        ],
+        "mcp": [
+            {"type": "text", "text": "a"},
+            {"type": "image", "data": "AA==", "mimeType": "image/png"},
+            {"type": "audio", "data": "BB==", "mimeType": "audio/wav"},
+        ],
+    }
     with pytest.raises(InvalidRequest, match="mcp, openai, anthropic"):
         answer.content("gemini")  # pyright: ignore[reportArgumentType]
 

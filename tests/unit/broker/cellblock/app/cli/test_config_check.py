@@ -1,18 +1,22 @@
-"""`config check`, and what commands about a daemon read: problems with their exact places, and no secrets."""
+"""`config check`, `doctor`, and what commands about a daemon read: problems with their exact places and with what to
+do, and no secrets."""
 
+import datetime
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cellblock.app.cli import doctor
 from cellblock.app.cli.config_check import check_config
-from cellblock.app.config.load import state_dir_in
+from cellblock.app.config.load import parse_settings, state_dir_in
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.problems import ConfigProblems
-from cellblock.base.settings.settings import Settings
+from cellblock.base.redaction import Redactor
+from cellblock.base.settings.settings import ServerConfig, Settings
+from cellblock.tools.upstream.programs import environment_of, missing_command, missing_variable
 from support.cellblock_zygote import forked_cellblock
+from support.certificates import certificate
 
 BROKEN = """{
   "mcpServers": {
@@ -23,6 +27,10 @@ BROKEN = """{
   "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
     "limits": {"timeout_ms": [3, -1]}}
 }"""
+
+POLICY = """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
+  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
+  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
 
 BROKEN_TOML = """
 [mcpServers.a]
@@ -47,40 +55,80 @@ def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def found(file: Path) -> list[tuple[str, int, int, str]]:
-    checked = check_config(file)
-    return [
-        (problem.severity, *(problem.position or (0, 0)), problem.place)  # type: ignore[misc]
-        for problem in checked.problems
-    ]
+@pytest.mark.parametrize(
+    ("name", "text", "problems"),
+    [
+        (
+            "c.json",
+            BROKEN,
+            [
+                ("error", (3, 11), "mcpServers.a.comand"),
+                ("warning", (3, 53), "mcpServers.a.args.0"),
+                ("warning", (5, 5), "mcpServers.b"),
+                ("warning", (5, 41), "mcpServers.b.envFile"),
+                ("error", (7, 17), "cellblock.pol"),
+                ("error", (7, 45), "cellblock.pool.warm"),
+                ("error", (7, 63), "cellblock.isolation"),
+                ("error", (8, 34), "cellblock.limits.timeout_ms.1"),
+            ],
+        ),
+        (
+            "c.toml",
+            BROKEN_TOML,
+            [
+                ("warning", (4, 8), "mcpServers.a.args.1"),
+                ("error", (6, 8), "cellblock.pool.warm"),
+                ("error", (7, 1), "cellblock.pool.caps"),
+                ("error", (9, 14), "cellblock.limits.timeout_ms.maximum"),
+            ],
+        ),
+        (
+            "c.json",
+            POLICY,
+            [
+                ("error", (2, 39), "cellblock.policy.default.tools.1"),
+                ("error", (2, 80), "cellblock.policy.default.budgets.my-file.a"),
+                ("error", (3, 35), "cellblock.policy.clients.cli.approve.0"),
+                ("error", (3, 74), "cellblock.policy.clients.cli.arguments.my-files.b"),
+            ],
+        ),
+        (
+            "c.json",
+            """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
+  "pins": {"b": "warn"},
+  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}""",
+            [
+                ("error", (1, 34), "mcpServers.a.command"),
+                ("error", (1, 70), "cellblock.pool.warm"),
+                ("error", (2, 12), "cellblock.pins.b"),
+                ("error", (3, 36), "cellblock.policy.default.tools.0"),
+            ],
+        ),
+        ("c.json", '{"mcpServers": {\n  "a" {}}}', [("error", (2, 7), "")]),
+        ("c.json", "{}", [("warning", (1, 1), "")]),
+        # A server with the name of the Python tools.
+        (
+            "c.json",
+            '{"servers": {"Local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}',
+            [("error", (1, 14), "servers.Local")],
+        ),
+        ("c.json", '{"servers": {"local": {"command": "x"}}}', []),
+    ],
+    ids=["json", "toml", "policy", "a policy beside others", "syntax", "empty", "a tools' server", "alone"],
+)
+def test_all_problems_of_a_file_with_their_places(
+    tmp_path: Path, name: str, text: str, problems: list[tuple[str, tuple[int, int], str]]
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = check_config(tmp_path / name).problems
+    assert [(problem.severity, problem.position, problem.place) for problem in found] == problems
 
 
-def test_all_problems_of_a_json_file_with_their_places(file: Path) -> None:
+def test_a_slip_comes_with_what_was_meant(file: Path) -> None:
     file.write_text(BROKEN)
-    assert found(file) == [
-        ("error", 3, 11, "mcpServers.a.comand"),
-        ("warning", 3, 53, "mcpServers.a.args.0"),
-        ("warning", 5, 5, "mcpServers.b"),
-        ("warning", 5, 41, "mcpServers.b.envFile"),
-        ("error", 7, 17, "cellblock.pol"),
-        ("error", 7, 45, "cellblock.pool.warm"),
-        ("error", 7, 63, "cellblock.isolation"),
-        ("error", 8, 34, "cellblock.limits.timeout_ms.1"),
-    ]
     hints = {problem.place: problem.hint for problem in check_config(file).problems}
     assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
     assert hints["cellblock.pol"] == "Did you mean pool?"
-
-
-def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text(BROKEN_TOML)
-    assert found(file) == [
-        ("warning", 4, 8, "mcpServers.a.args.1"),
-        ("error", 6, 8, "cellblock.pool.warm"),
-        ("error", 7, 1, "cellblock.pool.caps"),
-        ("error", 9, 14, "cellblock.limits.timeout_ms.maximum"),
-    ]
 
 
 def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,22 +146,17 @@ def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: py
     assert "tok-from-env" not in shown and "pw-in-url" not in shown
 
 
-def test_syntax_has_a_place_too_and_an_empty_file_a_warning(file: Path) -> None:
-    file.write_text('{"mcpServers": {\n  "a" {}}}')
-    assert found(file) == [("error", 2, 7, "")]
-    file.write_text("{}")
-    assert found(file) == [("warning", 1, 1, "")]
+def test_a_file_that_is_not_there(file: Path) -> None:
     with pytest.raises(ConfigError, match="Cannot read"):
-        check_config(file.with_name("missing"))
+        check_config(file)
 
 
 def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     file.write_text(BROKEN)
     done = command(file, "config", "check")
-    assert done.returncode == 1 and done.stderr == ""
+    assert (done.returncode, done.stderr) == (1, "")
     assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
-    assert done.stdout.endswith("5 errors\n")
-    assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
+    assert done.stdout.endswith("5 errors\n") and "hunter2" not in done.stdout and "\x1b" not in done.stdout
     machine = command(file, "config", "check", "--json")
     report = json.loads(machine.stdout)
     assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
@@ -171,18 +214,8 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> N
     assert "hunter2" not in str(checked.as_json())
 
 
-def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Path) -> None:
-    file.write_text(
-        """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
-  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
-  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
-    )
-    assert found(file) == [
-        ("error", 2, 39, "cellblock.policy.default.tools.1"),
-        ("error", 2, 80, "cellblock.policy.default.budgets.my-file.a"),
-        ("error", 3, 35, "cellblock.policy.clients.cli.approve.0"),
-        ("error", 3, 74, "cellblock.policy.clients.cli.arguments.my-files.b"),
-    ]
+def test_a_policy_that_no_broker_starts_with(file: Path) -> None:
+    file.write_text(POLICY)
     checked = check_config(file)
     assert "'nope.*' names no server" in checked.problems[0].message
     assert checked.problems[1].hint == "Did you mean my-files?"
@@ -190,29 +223,14 @@ def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(file: Pat
         checked.usable()
 
 
-def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
-    file.write_text(
-        """{"mcpServers": {"a": {"command": 5}}, "cellblock": {"pool": {"warm": -1},
-  "pins": {"b": "warn"},
-  "policy": {"default": {"tools": ["nope.*", "a.*"]}}}}"""
-    )
-    assert found(file) == [
-        ("error", 1, 34, "mcpServers.a.command"),
-        ("error", 1, 70, "cellblock.pool.warm"),
-        ("error", 2, 12, "cellblock.pins.b"),
-        ("error", 3, 36, "cellblock.policy.default.tools.0"),
-    ]
-    # What a reference of it stands for is not known then, and a policy with errors has those alone.
-    for wrong in ('{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}'):
-        file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
-        assert not any("names no server" in problem.message for problem in check_config(file).problems)
-
-
-def test_a_server_with_the_name_of_the_python_tools_is_found(file: Path) -> None:
-    file.write_text('{"servers": {"Local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
-    assert found(file) == [("error", 1, 14, "servers.Local")]
-    file.write_text('{"servers": {"local": {"command": "x"}}}')
-    assert check_config(file).usable().servers["local"].command == "x"
+@pytest.mark.parametrize(
+    "wrong", ['{"default": {"tools": ["${env:TOOLS}"]}}', '{"default": {"tols": ["nope.*"]}}']
+)
+def test_what_a_wrong_policy_refers_to_is_not_judged(file: Path, wrong: str) -> None:
+    """What a reference of it stands for is not known beside errors elsewhere, and a policy with errors has those
+    alone."""
+    file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
+    assert not any("names no server" in problem.message for problem in check_config(file).problems)
 
 
 def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
@@ -221,33 +239,217 @@ def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
     assert done.stdout == f'{file}: fine. Servers: "a\\u001b[2Jb" (stdio), "c\\nd" (stdio)\n'
 
 
-SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes a configuration."""
-
-    def write(section: object = None, servers: object = None, *, text: str | None = None) -> Path:
-        file = tmp_path / "c.json"
-        whole = {"mcpServers": {} if servers is None else servers, "cellblock": section or {}}
-        file.write_text(json.dumps(whole) if text is None else text)
-        return file
-
-    return write
-
-
 def test_a_state_dir_is_read_whatever_else_is_wrong(
-    written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
     section = {"state_dir": "${env:STATE_HERE}", "pol": {}, "pool": {"warm": "${env:NOT_SET_ANYWHERE}"}}
-    assert state_dir_in(written(section, {"a": {"comand": "x"}, **SECRETS})) == tmp_path / "state"
-    assert state_dir_in(written({"state_dir": None})) == Settings().state_dir
-    for wrong in ({"state_dir": "${env:NOT_SET_ANYWHERE}"}, {"state_dir": 5}):
-        with pytest.raises(ConfigProblems, match=r"c\.json:1:\d+: cellblock\.state_dir"):
-            state_dir_in(written(wrong))
-    with pytest.raises(ConfigProblems, match=r"c\.json:1:16: not valid JSON"):
-        state_dir_in(written(text='{"cellblock": {'))
-    with pytest.raises(ConfigError, match="absent"):
-        state_dir_in(tmp_path / "absent")
+    secret = {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}
+    file.write_text(json.dumps({"mcpServers": {"a": {"comand": "x"}, "w": secret}, "cellblock": section}))
+    assert state_dir_in(file) == tmp_path / "state"
+    file.write_text('{"cellblock": {"state_dir": null}}')
+    assert state_dir_in(file) == Settings().state_dir
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"cellblock": {"state_dir": "${env:NOT_SET_ANYWHERE}"}}', r"c\.json:1:\d+: cellblock\.state_dir"),
+        ('{"cellblock": {"state_dir": 5}}', r"c\.json:1:\d+: cellblock\.state_dir"),
+        ('{"cellblock": {', r"c\.json:1:16: not valid JSON"),
+        (None, r"c\.json"),
+    ],
+    ids=["a variable that is not set", "no text", "no JSON", "no file"],
+)
+def test_a_state_dir_that_is_not_known_is_an_error(file: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        state_dir_in(file)
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        ({"command": "npx", "env": {"PATH": "/nonexistent"}}, "Node.js"),
+        ({"command": "uvx", "env": {"PATH": "/nonexistent"}}, "docs.astral.sh/uv"),
+        ({"command": "no-such-program-9"}, "not on PATH. Install it, or write its whole path."),
+        ({"command": "/no/such/file"}, "/no/such/file does not exist"),
+        ({"command": "/etc"}, "no program that may be started"),
+        ({"command": "./x", "cwd": "/no/such/folder"}, "Its cwd /no/such/folder is no folder"),
+    ],
+)
+def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> None:
+    assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"command": "sh"}, {"command": "/bin/sh"}, {"command": "./sh", "cwd": "/bin"}, {"url": "http://x"}],
+    ids=str,
+)
+def test_commands_that_are_there(entry: dict[str, object]) -> None:
+    assert missing_command(ServerConfig.model_validate(entry)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error: unable to get local issuer certificate", "NODE_EXTRA_CA_CERTS and SSL_CERT_FILE"),
+        ("npm error code SELF_SIGNED_CERT_IN_CHAIN", "trusts other certificates"),
+        ("ssl.SSLCertVerificationError: CERTIFICATE_VERIFY_FAILED", "trusts other certificates"),
+        ("x509: certificate signed by unknown authority", "trusts other certificates"),
+        ("Error: getaddrinfo ENOTFOUND api.example.com", "HTTPS_PROXY and HTTP_PROXY are not set"),
+        ("[Errno -3] Temporary failure in name resolution", "your network's proxy"),
+        ("dial tcp: lookup api.example.com: no such host", "finds no names"),
+    ],
+)
+def test_what_last_words_say_is_missing(said: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    server = ServerConfig(command="sh")
+    assert told in doctor.fix_of(server, f"it ended by itself; it said: {said}", Path("/none"))
+    with_one = str(
+        missing_variable(ServerConfig(command="sh", env={"SSL_CERT_FILE": "x", "https_proxy": "y"}), said)
+    )
+    assert "SSL_CERT_FILE" not in with_one and "HTTPS_PROXY" not in with_one
+    all_set = ServerConfig(command="sh", env=dict.fromkeys(names, "x"))
+    assert "set: check their values" in str(missing_variable(all_set, said))
+    assert missing_variable(server, "Error: no API key") is None
+
+
+def test_what_a_program_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_ONE", "1")
+    monkeypatch.setenv("CANARY_TWO", "2")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+
+    def given(**entry: object) -> dict[str, str]:
+        environment = environment_of(ServerConfig.model_validate({"command": "sh", **entry}))
+        return {name: value for name, value in environment.items() if name.startswith(("CANARY", "HTTPS"))}
+
+    both = {"CANARY_ONE": "1", "CANARY_TWO": "2"}
+    for entry, inherited in (
+        ({}, dict[str, str]()),
+        ({"inheritEnv": ["CANARY_ONE", "CANARY_NONE"]}, {"CANARY_ONE": "1"}),
+        ({"inheritEnv": True}, both),
+        ({"inheritEnv": True, "env": {"CANARY_TWO": "own"}}, both | {"CANARY_TWO": "own"}),
+    ):
+        assert given(**entry) == {"HTTPS_PROXY": "http://proxy"} | inherited
+    for wrong in (["A=b"], [""], "CANARY_ONE", ["a\0"]):
+        with pytest.raises(ValueError, match="inheritEnv"):
+            given(inheritEnv=wrong)
+    lacking = ServerConfig.model_validate({"command": "sh", "inheritEnv": ["CANARY_ONE", "CANARY_NONE"]})
+    assert "inheritEnv names CANARY_NONE:" in doctor.fix_of(lacking, "it ended by itself", Path("/none"))
+
+
+def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "canary-77123")
+    redactor = Redactor(ServerConfig.model_validate({"command": "sh", "inheritEnv": True}))
+    assert redactor.text("refused canary-77123") == "refused [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("the server refused the connection: HTTP 401", "credentials"),
+        ("HTTP 404", "/mcp"),
+        ("no tool list within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("it did not answer `initialize` within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("no tool list within 20 s", "why it lists no tools"),
+        ("nobody listens at its address", "URL"),
+        ("the connection was closed by the server", "upstream-x.log"),
+        ("something else", "its URL"),
+        ("it is text/html: `<html>`", "a web page answers there"),
+    ],
+)
+def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> None:
+    config = ServerConfig(url="http://x/mcp")
+    assert word in doctor.fix_of(config, reason, tmp_path / "upstream-x.log")
+    assert "by hand" in doctor.fix_of(ServerConfig(command="sh"), "Connection refused", tmp_path / "none")
+    wants = "the server refused the connection: HTTP 401; run: cellblock auth login x"
+    assert doctor.with_fix(config, wants, tmp_path) == wants
+    gone = ServerConfig(command="sh", cwd=tmp_path / "gone")
+    assert "is no folder" in doctor.fix_of(gone, reason, tmp_path)
+
+
+def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    assert doctor.state_dir_trouble(tmp_path / "new" / "state") is None
+    (tmp_path / "file").write_text("")
+    assert "cannot be used" in (doctor.state_dir_trouble(tmp_path / "file" / "state") or "")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert "chmod 700" in (doctor.state_dir_trouble(shared) or "")
+
+
+def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.deno_trouble() is None
+
+    def nowhere() -> str:
+        raise FileNotFoundError("no deno here")
+
+    monkeypatch.setattr(doctor, "deno_binary", nowhere)
+    assert "--force-reinstall" in (doctor.deno_trouble() or "")
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.low_disk(tmp_path) is None
+    monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 62)
+    assert "Free space on it" in (doctor.low_disk(tmp_path) or "")
+
+
+FAILED = "namespaces: /usr/bin/bwrap failed: bwrap: setting up uid map: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "word"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor profile"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces="),
+        ("user/max_user_namespaces", "15000", "Allow user namespaces to this user"),
+    ],
+)
+def test_namespaces_that_are_forbidden(setting: str, value: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{value}\n", encoding="ascii")
+    assert word in doctor.isolation_fix(FAILED, tmp_path, ())
+    assert doctor.isolation_fix("namespaces and cgroup: switched off", tmp_path, ()) == ""
+
+
+def test_namespaces_that_a_container_forbids(tmp_path: Path) -> None:
+    assert "Docker" in doctor.isolation_fix(FAILED, tmp_path, (str(tmp_path),))
+
+
+def test_a_token_that_others_may_read(tmp_path: Path) -> None:
+    settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
+    assert doctor.token_trouble(settings.state_dir) is None
+    token = tmp_path / "token"
+    token.write_text("x" * 43)
+    token.chmod(0o644)
+    assert "chmod 600" in (doctor.token_trouble(settings.state_dir) or "")
+
+
+def test_certificates(tmp_path: Path) -> None:
+    for name in ("good", "soon", "old", "new"):
+        (tmp_path / name).mkdir()
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    good = certificate(tmp_path / "good", end=now + 60 * day)
+    soon = certificate(tmp_path / "soon", end=now + day)
+    old = certificate(tmp_path / "old", begin=now - 2 * day, end=now - day)
+    new = certificate(tmp_path / "new", begin=now + day, end=now + 2 * day)
+    assert doctor.certificate_state(None, None) == doctor.certificate_state(*good) == (None, None)
+    for cert, key, said in (
+        (good[0], None, "belong together"),
+        (good[0], soon[1], "was made for"),
+        (*old, "expired at"),
+        (*new, "clock"),
+        (tmp_path / "gone", good[1], "cannot be used"),
+    ):
+        assert said in (doctor.certificate_state(cert, key)[0] or "")
+    trouble, warning = doctor.certificate_state(*soon)
+    assert trouble is None and "Renew it, before that" in (warning or "")
+    assert "and restart the daemon" in (doctor.served_certificate(old[0]) or "")
+    assert doctor.served_certificate(good[0]) is None

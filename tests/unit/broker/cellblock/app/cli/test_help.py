@@ -56,18 +56,14 @@ def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
         assert action.help or action.choices or not action.option_strings, (path, action)
 
 
-LINES = [line for words in HELP.values() for line, _ in words.examples]
-
-
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [line for words in HELP.values() for line, _ in words.examples])
 def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
     words = shlex.split(line.partition(" | ")[0])
     if words[0] == "claude":
         words = words[words.index("--") + 1 :]
     words = words[: next((index for index, word in enumerate(words) if word in (">", "<")), None)]
     assert words[0] == "cellblock"
-    parsed = PARSER.parse_args(words[1:])
-    assert parsed.command == words[1]
+    assert PARSER.parse_args(words[1:]).command == words[1]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
@@ -91,11 +87,24 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return said.err
 
 
-def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys)
-    assert "cellblock demo\n      see it work" in said and "run one script" in said
-    said = refused(capsys, "schemas")
-    assert "cellblock schemas export" in said and "diff" in said
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        # No command is a question for help.
+        ([], ["cellblock demo\n      see it work", "run one script"]),
+        (["schemas"], ["cellblock schemas export", "diff"]),
+        (["record"], ["usage: cellblock record"]),
+        (["run", "x.js", "--timeout-ms", "no"], ["usage: cellblock run"]),
+        # A variable that is not set is neither the default nor the folder that one is in.
+        (["doctor", "--config", ""], ["argument --config: it is empty"]),
+        (["doctor", "--state-dir", ""], ["argument --state-dir: it is empty"]),
+    ],
+)
+def test_other_mistakes_show_the_usage(
+    words: list[str], told: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, *words)
+    assert all(one in said for one in told)
 
 
 @pytest.mark.parametrize(
@@ -123,18 +132,9 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
 
     for words in ([], ["run"], ["config", "check"]):
         assert shown("help", *words) == shown(*words, "--help")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match=r"^2$"):
         main(["help", "serv"])
-    assert ended.value.code == 2
     assert "Did you mean `cellblock serve`?" in capsys.readouterr().err
-
-
-def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "usage: cellblock record" in refused(capsys, "record")
-    assert "usage: cellblock run" in refused(capsys, "run", "x.js", "--timeout-ms", "no")
-    # A variable that is not set is neither the default nor the folder that one is in.
-    for option in ("--config", "--state-dir"):
-        assert f"argument {option}: it is empty" in refused(capsys, "doctor", option, "")
 
 
 def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,11 @@ def test_claude_code_with_servers_of_the_project_it_is_in(
 
 def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
     entries = {"w": {"serverUrl": "https://w.example/mcp"}, "g": {"httpUrl": "https://g.example/mcp"}}
-    made = parse_settings({"mcpServers": entries})
-    assert [server.url for server in made.servers.values()] == [
-        "https://w.example/mcp",
-        "https://g.example/mcp",
-    ]
+    servers = parse_settings({"mcpServers": entries}).servers
+    assert {name: server.url for name, server in servers.items()} == {
+        "w": "https://w.example/mcp",
+        "g": "https://g.example/mcp",
+    }
 
 
 HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
@@ -114,8 +114,7 @@ def test_a_transport_is_read_as_clients_write_it(entry: dict[str, Any], meant: s
 def test_problems_have_their_places(raw: dict[str, Any], places: set[str]) -> None:
     with pytest.raises(ConfigProblems) as caught:
         parse_settings(raw)
-    assert {problem.place for problem in caught.value.problems} == places
-    assert len(caught.value.problems) == len(places)
+    assert sorted(problem.place for problem in caught.value.problems) == sorted(places)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +146,7 @@ def test_a_disabled_server_needs_no_secret_and_foreign_keys_are_not_resolved() -
         "off": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}, "disabled": True},
         "on": {"command": "x", "sandbox": "${command:x}"},
     }
-    made = parse_settings({"mcpServers": entries})
-    assert made.servers["off"].env == {"K": "${NOT_SET_ANYWHERE}"}
+    assert parse_settings({"mcpServers": entries}).servers["off"].env == {"K": "${NOT_SET_ANYWHERE}"}
 
 
 def test_cellblocks_own_settings_have_references_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +158,7 @@ def test_cellblocks_own_settings_have_references_too(monkeypatch: pytest.MonkeyP
 
 
 def problems_of(**entry: Any) -> list[tuple[str, str, str]]:
-    raw = {"mcpServers": {"a": entry}}
-    found = entry_problems(normal(raw), SERVER_KEYS)
+    found = entry_problems(normal({"mcpServers": {"a": entry}}), SERVER_KEYS)
     return [(problem.severity, problem.place, problem.hint) for problem in found]
 
 

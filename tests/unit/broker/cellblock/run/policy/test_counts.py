@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -14,10 +14,11 @@ from cellblock.base.store import LocalStore, Store
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.run.policy import counts as counts_module
-from cellblock.run.policy.counts import Counts
+from cellblock.run.policy.counts import ENDLESS_KEPT_MS, TABLES, Counted, CountRows, Counts
 from cellblock.serve.http.guards import RateLimit
+from support.at_once import at_once
 from support.postgresql import Cutting, Postgres
-from support.shared_rows import KEY
+from support.shared_rows import KEY, AnyStore
 from support.waits import WAIT_BOUND_SECONDS, until_found
 
 DAY = 86_400_000
@@ -68,6 +69,13 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await broker.counts.close()
 
 
+async def look(*brokers: Broker, trouble: str | None = None) -> None:
+    """Has each look at what others have counted, its database being there or not."""
+    for one in brokers:
+        one.store.trouble = trouble
+        await one.sync()
+
+
 async def spent(broker: Broker, times: int, most: int) -> int:
     """How many of so many calls were let pass."""
     return sum([await broker.counts.spend("a", DAY, most) is None for _ in range(times)])
@@ -75,9 +83,8 @@ async def spent(broker: Broker, times: int, most: int) -> int:
 
 async def test_what_is_strict_is_known_first(make: Make) -> None:
     here, there = make(), make()
-    taken = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
-    assert taken[:3] == [None, None, None]
-    assert taken[3] is not None and 0 < taken[3] <= DAY
+    *taken, refused = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
+    assert taken == [None, None, None] and 0 < refused <= DAY
     here.store.trouble = "PostgreSQL is not there"
     with pytest.raises(Away, match="not there"):
         await here.counts.take("b", DAY, 3)
@@ -88,13 +95,11 @@ async def test_all_else_is_known_after_a_look(make: Make) -> None:
     assert await spent(here, 6, 10) == 6
     # Nobody has looked since.
     assert await spent(there, 5, 10) == 5
-    await here.sync()
-    await there.sync()
+    await look(here, there)
     assert (await spent(here, 2, 12), await spent(there, 2, 12)) == (2, 1)
-    await here.sync()
+    await look(here)
     assert await spent(here, 1, 12) == 0
-    late = await here.counts.spend("a", DAY, 12)
-    assert late is not None and 0 < late <= DAY
+    assert 0 < await here.counts.spend("a", DAY, 12) <= DAY
     # Who comes new looks before the first call.
     assert await spent(make(), 1, 12) == 0
 
@@ -102,19 +107,14 @@ async def test_all_else_is_known_after_a_look(make: Make) -> None:
 async def test_while_the_database_is_away_brokers_go_on_and_it_is_settled_later(make: Make) -> None:
     here, there = make(), make()
     assert (await spent(here, 2, 10), await spent(there, 2, 10)) == (2, 2)
-    await here.sync()
-    await there.sync()
-    for one in (here, there):
-        one.store.trouble = "PostgreSQL is not there"
-        await one.sync()
+    await look(here, there)
+    await look(here, there, trouble="PostgreSQL is not there")
     fresh = make()
     fresh.store.trouble = here.store.trouble
     assert await spent(fresh, 3, 10) == 3
     # Each up to what it knows: of 10, 2 at least are used.
     assert (await spent(here, 20, 10), await spent(there, 20, 10)) == (8, 6)
-    for one in (here, there, fresh):
-        one.store.trouble = None
-        await one.sync()
+    await look(here, there, fresh)
     watching = make()
     assert await watching.counts.spend("a", DAY, 21) is not None
     assert await watching.counts.spend("a", DAY, 22) is None
@@ -130,8 +130,7 @@ async def test_what_is_only_here_is_added_at_the_end(make: Make) -> None:
 async def test_a_period_that_is_over_begins_anew(make: Make) -> None:
     here = make()
     for _ in range(3):
-        left = await here.counts.spend("a", 1_000, 0)
-        assert left is not None and 0 < left <= 1_000
+        assert 0 < await here.counts.spend("a", 1_000, 0) <= 1_000
     count = here.counts._known["a"]
     count.added, count.ends_at = 7, count.ends_at - 10.0
     before = count.ends_at
@@ -158,10 +157,7 @@ async def test_nothing_strict_is_too_much_and_nothing_is_lost(make: Make, seed: 
             case _:
                 loose += await one.counts.spend("loose", DAY, 1_000) is None
     assert strict <= 20
-    for one in brokers:
-        one.store.trouble = None
-        await one.sync()
-    await brokers[0].sync()
+    await look(*brokers, brokers[0])
     assert brokers[0].counts._known["loose"].used == loose
 
 
@@ -172,11 +168,8 @@ async def test_what_a_client_asks_of_one_broker_counts_at_the_others(make: Make)
         there.counts.note("ann", lambda others: None)
         assert rates.take("ann") == 0
         here.counts.note("ann", lambda others: rates.charge("ann", others))
-    await here.sync()
-    await there.sync()
-    await here.sync()
-    for _ in range(4):
-        assert rates.take("ann") == 0
+    await look(here, there, here)
+    assert [rates.take("ann") for _ in range(4)] == [0] * 4
     assert rates.take("ann") > 0, "three here, three there, four here"
     # What was counted before it was first seen is nobody's now.
     new = RateLimit(0.001, 10, clock=lambda: 0.0)
@@ -240,3 +233,69 @@ async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_co
     known = {name: (count.used, count.added) for name, count in one.counts._known.items()}
     assert known == {"before": (2, 0), "full": (1, 1), "behind": (2, 0)}
     await one.counts.close()
+
+
+Opened = Callable[..., CountRows]
+
+
+@pytest.fixture
+def opened(store_of_broker: Callable[[], AnyStore]) -> Iterator[Opened]:
+    """Opens the counts as one more broker, whose database has a clock of the test's own, or its own."""
+    brokers: list[CountRows] = []
+
+    def made(now: int | None = None) -> CountRows:
+        database = store_of_broker().database(TABLES)
+        if now is not None:
+            database.now_ms = str(now)
+        brokers.append(CountRows(database))
+        return brokers[-1]
+
+    yield made
+    for broker in brokers:
+        broker.close()
+
+
+def test_in_each_period_so_many_and_no_more(opened: Opened) -> None:
+    here, there = opened(5_000), opened(5_999)
+    taken = [one.take("a", 1_000, 3)[0] for one in (here, there, here, there, here)]
+    assert taken == [True, True, True, False, False]
+    assert there.take("b", 1_000, 1)[0] and not there.take("c", 1_000, 0)[0]
+    assert opened(6_000).take("a", 1_000, 3) == (True, Counted(6, 0, 6_000))
+    # A clock that is behind belongs to the period that has begun.
+    assert here.take("a", 1_000, 1) == (False, Counted(6, 1, 5_000))
+    assert here.add("a", 1_000, 5) == Counted(6, 6, 5_000)
+    assert there.add("a", 1_000, 0) == Counted(6, 6, 5_999)
+    assert not there.take("a", 1_000, 6)[0], "what was added counts, too"
+
+
+def test_a_clock_that_was_wrong_closes_no_count_for_years(opened: Opened) -> None:
+    day, wrong = 86_400_000, opened(20_000 * 86_400_000)
+    assert wrong.take("a", day, 1) == (True, Counted(20_000, 0, 20_000 * day))
+    right = opened(10_000 * day)
+    assert right.take("a", day, 1) == (True, Counted(10_000, 0, 10_000 * day))
+    assert not right.take("a", day, 1)[0]
+
+
+def test_a_count_without_periods_goes_on_and_what_is_over_is_removed(opened: Opened) -> None:
+    early, late = opened(1_000), opened(1_000 + ENDLESS_KEPT_MS)
+    early.add("endless", 0, 2)
+    early.add("short", 500, 2)
+    assert late.add("endless", 0, 3) == Counted(0, 5, 1_000 + ENDLESS_KEPT_MS)
+    late.tidy()
+    assert early.add("short", 500, 0).used == 0
+    assert early.add("endless", 0, 0).used == 5
+
+
+def test_of_many_that_take_at_once_so_many_get_one(opened: Opened) -> None:
+    def take(_: int) -> int:
+        with contextlib.closing(opened()) as rows:
+            return sum(rows.take("a", DAY, 25)[0] for _ in range(10))
+
+    assert sum(at_once(take, range(4))) == 25
+
+
+def test_the_clock_is_the_databases(opened: Opened) -> None:
+    _, first = opened().take("a", 60_000, 10)
+    _, second = opened().take("a", 60_000, 10)
+    assert first.now_ms <= second.now_ms < first.now_ms + 60_000
+    assert first.now_ms > 1_700_000_000_000

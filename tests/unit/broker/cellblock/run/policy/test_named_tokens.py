@@ -3,8 +3,8 @@
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from cellblock.fleet.shared_state import SharedState
 from cellblock.run.policy.named_tokens import MAX_FILE_BYTES, NamedTokens
 from cellblock.run.policy.policy import Policy
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from support.at_once import at_once
 from support.shared_rows import AnyStore
 
 TOOLS = tuple(ToolEntry(name, name) for name in ("read", "write"))
@@ -68,17 +69,14 @@ def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callab
         except ConfigError:
             return None
 
-    with ThreadPoolExecutor(8) as threads:
-        made = [token for token in threads.map(make, range(32)) if token is not None]
+    (made,) = filter(None, at_once(make, range(32)))
     tokens = NamedTokens(store_of_broker())
-    assert len(made) == 1 and tokens.name_of(made[0]) == "ci"
-    assert [issued.name for issued in tokens.all()] == ["ci"]
+    assert tokens.name_of(made) == "ci" and [issued.name for issued in tokens.all()] == ["ci"]
 
 
 def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
     tokens = NamedTokens(LocalStore(tmp_path))
-    token = tokens.create("ci", expires=1)
-    assert tokens.name_of(token) is None
+    assert tokens.name_of(tokens.create("ci", expires=1)) is None
     assert [issued.problem for issued in tokens.all()] == ["it has expired"]
     assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == []
 
@@ -97,35 +95,36 @@ def test_names_that_are_none(tmp_path: Path, name: str) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 
-@pytest.mark.parametrize("wrong", ["mode", "damaged", "other", "large", "link", "folder", "pipe", "hash"])
+def rewritten(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+CHANGED: dict[str, Callable[[Path], object]] = {
+    "mode": lambda file: file.chmod(0o640),
+    "damaged": lambda file: file.write_text("{"),
+    "other": lambda file: rewritten(file, name="cd"),
+    "large": lambda file: file.write_text(file.read_text() + " " * MAX_FILE_BYTES),
+    "hash": lambda file: rewritten(file, sha256="", grants={}),
+}
+NO_FILE: dict[str, Callable[[Path], object]] = {
+    "link": lambda file: file.symlink_to(file.parents[1] / "kept"),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("wrong", [*CHANGED, *NO_FILE])
 def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wrong: str) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
-    token = tokens.create("ci")
+    token = NamedTokens(LocalStore(tmp_path)).create("ci")
     file = tmp_path / "tokens" / "ci.json"
-    good = json.loads(file.read_text())
-    if wrong == "mode":
-        file.chmod(0o640)
-    elif wrong == "damaged":
-        file.write_text("{")
-    elif wrong == "other":
-        file.write_text(json.dumps({**good, "name": "cd"}))
-    elif wrong == "large":
-        file.write_text(json.dumps(good) + " " * MAX_FILE_BYTES)
-    elif wrong == "hash":
-        file.write_text(json.dumps({**good, "sha256": "", "grants": {}}))
-    else:
+    if wrong in NO_FILE:
         file.rename(tmp_path / "kept")
-        if wrong == "link":
-            file.symlink_to(tmp_path / "kept")
-        elif wrong == "folder":
-            file.mkdir()
-        else:
-            os.mkfifo(file)
+    (CHANGED | NO_FILE)[wrong](file)
     reader = NamedTokens(LocalStore(tmp_path))
     assert reader.name_of(token) is None
     assert shown(Policy(PolicySettings(), ["files"], reader), "token:ci") == []
     assert [issued.problem is not None for issued in reader.all()] == [True]
-    if wrong in ("link", "folder", "pipe"):
+    if wrong in NO_FILE:
         with pytest.raises(ConfigError, match="not a file of Cellblock's"):
             reader.revoke("ci")
         assert (tmp_path / "kept").is_file()
@@ -138,15 +137,14 @@ def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
     tokens.create("writer", grants=Grant(tools=["files.write"]))
     wide = Policy(PolicySettings(), ["files"], tokens)
     assert wide.grants_of("token:all") is None and wide.grants_of("token") is None
-    assert shown(wide, "token:reader") == ["read"]
-    assert shown(wide, "token:reader", Grant(tools=["files.*"])) == ["read"]
-    assert shown(wide, "token:reader", Grant(tools=["files.write"])) == []
+    asked = (None, Grant(tools=["files.*"]), Grant(tools=["files.write"]))
+    assert [shown(wide, "token:reader", one) for one in asked] == [["read"], ["read"], []]
     settings = PolicySettings(
         default=Grant(tools=["files.read"]), clients={"token:all": Grant(), "token": Grant(tools=[])}
     )
     narrow = Policy(settings, ["files"], tokens)
-    assert shown(narrow, "token:all") == ["read", "write"]
-    assert shown(narrow, "token:reader") == ["read"] and shown(narrow, "token:writer") == []
+    found = [shown(narrow, f"token:{name}") for name in ("all", "reader", "writer")]
+    assert found == [["read", "write"], ["read"], []]
     tokens.revoke("reader")
     assert shown(wide, "token:reader") == [] == shown(wide, "token:nobody")
 
@@ -154,5 +152,5 @@ def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
 def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tmp_path: Path) -> None:
     tokens = NamedTokens(LocalStore(tmp_path))
     tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
-    assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == ["read", "write"]
-    assert shown(Policy(PolicySettings(), ["documents"], tokens), "token:ci") == []
+    policies = [Policy(PolicySettings(), [server], tokens) for server in ("files", "documents")]
+    assert [shown(policy, "token:ci") for policy in policies] == [["read", "write"], []]

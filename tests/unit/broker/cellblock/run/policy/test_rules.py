@@ -47,29 +47,24 @@ class World:
             await self.rules.admit(FILES, TOOLS[tool], {} if arguments is None else arguments, self.clock)
         except CallDenied as denied:
             told = denied.as_json()
-            assert told["errorClass"] == "ToolCallError"
-            assert told["certainty"] == "not_started"
-            assert told["fault"] in ("script", "caller")
-            assert told["hint"]
+            assert (told["errorClass"], told["certainty"]) == ("ToolCallError", "not_started")
+            assert told["fault"] in ("script", "caller") and told["hint"]
             return str(told["code"])
         return None
 
 
-async def test_a_budget_is_of_all_tools_that_its_pattern_fits() -> None:
-    world = World({"budgets": {"files.*": 3, "files.write": 1}}, {"budgets": {"*": 100}})
-    calls = ["write", "write", "read", "read", "read"]
-    assert [await world.call(tool) for tool in calls] == [
-        None,
-        "BUDGET_USED_UP",
-        None,
-        None,
-        "BUDGET_USED_UP",
-    ]
-
-
-async def test_the_smaller_of_two_budgets_counts() -> None:
-    world = World({"budgets": {"*": 5}}, {"budgets": {"*": 1}})
-    assert [await world.call(), await world.call()] == [None, "BUDGET_USED_UP"]
+@pytest.mark.parametrize(
+    ("budgets", "calls", "allowed"),
+    [
+        ([{"files.*": 3, "files.write": 1}, {"*": 100}], "write write read read read", "yes no yes yes no"),
+        ([{"*": 5}, {"*": 1}], "read read", "yes no"),
+    ],
+    ids=["of all tools that its pattern fits", "the smaller of two"],
+)
+async def test_a_budget(budgets: list[dict[str, int]], calls: str, allowed: str) -> None:
+    world = World(*({"budgets": one} for one in budgets))
+    codes = {"yes": None, "no": "BUDGET_USED_UP"}
+    assert [await world.call(tool) for tool in calls.split()] == [codes[word] for word in allowed.split()]
 
 
 async def test_many_schemas_for_one_call_take_no_longer_than_one_and_fail_closed() -> None:
@@ -137,9 +132,8 @@ async def test_what_the_user_says(verdict: Verdict, expected: str | None) -> Non
     assert await world.call("read") is None
     assert asked == world.clock.said == []
     assert await world.call("write", {"a": 1}) == expected
-    assert world.clock.said == ["stop", "go on"]
+    assert (world.clock.said, world.rules.asked) == (["stop", "go on"], 1)
     assert (asked[0].server_id, asked[0].tool_name, asked[0].arguments) == ("files", "write", {"a": 1})
-    assert world.rules.asked == 1
     if verdict is Verdict.CANNOT_ASK:
         assert await world.call("write") == expected
         assert len(asked) == 1
@@ -153,19 +147,16 @@ async def test_nobody_to_ask() -> None:
 
 async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cellblock.run.policy.rules.APPROVAL_SECONDS", 1.0)
-    asked = 0
+    asked: list[Question] = []
 
-    async def answer(_: Question) -> Verdict:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(1e6)
+    async def answer(question: Question) -> Verdict:
+        asked.append(question)
+        await asyncio.Event().wait()
         raise AssertionError
 
     world = World({"approve": ["*"]}, answer=answer)
-    assert await world.call() == "APPROVAL_TIMEOUT"
-    assert await world.call() == "APPROVAL_UNAVAILABLE"
-    assert asked == 1
-    assert world.clock.said == ["stop", "go on"]
+    assert [await world.call(), await world.call()] == ["APPROVAL_TIMEOUT", "APPROVAL_UNAVAILABLE"]
+    assert (len(asked), world.clock.said) == (1, ["stop", "go on"])
     assert world.rules.waited_ms >= 990
 
 

@@ -49,20 +49,16 @@ class Front:
         made.idle = idle
         return made, self.places.prove(made, name)
 
-    def open(self) -> int:
-        return sum(not one.gone for one in self.made)
+    def open(self) -> list[Any]:
+        return [one for one in self.made if not one.gone]
 
 
 def test_the_oldest_stranger_of_the_address_with_most_makes_room() -> None:
     world = Front(8, 8)
     quiet = world.enter("10.0.0.2")
-    noisy = [world.enter() for _ in range(7)]
-    for _ in range(20):
-        newest = world.enter()
-        assert not newest.gone
-    assert world.open() == 8
-    assert not quiet.gone
-    assert all(one.gone for one in noisy)
+    for _ in range(27):
+        assert not world.enter().gone
+    assert world.open() == [quiet, *world.made[-7:]]
 
 
 def test_a_newcomer_lives_while_as_many_come_after_it_as_strangers_have_places() -> None:
@@ -82,43 +78,35 @@ def test_strangers_never_push_out_a_holder() -> None:
     held = [world.holder("ada")[0] for _ in range(6)]
     for number in range(100):
         world.enter(f"10.0.{number}.1")
-    assert not any(one.gone for one in held)
-    assert world.open() == 8
+    assert world.open()[:6] == held
+    assert len(world.open()) == 8
 
 
 def test_a_holder_has_its_share_and_closes_its_own_idle_ones_for_more() -> None:
     world = Front(16, 4)
-    held = [world.holder("ada") for _ in range(4)]
-    newest, stays = world.holder("ada")
-    assert stays
-    assert held[0][0].gone and not newest.gone
-    for one, _ in held:
+    assert [world.holder("ada")[1] for _ in range(5)] == [True] * 5
+    assert world.open() == world.made[1:]
+    for one in world.made:
         one.idle = False
-    newest.idle = False
     assert world.holder("ada", idle=False)[1] is False
     assert world.holder("eve")[1] is True
 
 
 def test_who_has_most_makes_room_when_all_places_are_taken() -> None:
     world = Front(8, 8)
-    mine = [world.holder("ada")[0] for _ in range(6)]
-    assert world.holder("eve")[1]
-    assert mine[0].gone and not mine[1].gone
-    assert world.holder("eve")[1]
-    assert world.holder("eve")[1]
-    assert sum(one.gone for one in mine) == 3
+    for _ in range(6):
+        world.holder("ada")
+    for gone in (1, 2, 3):
+        assert world.holder("eve")[1]
+        assert world.open() == world.made[gone:]
     # Half and half: eve's next one costs eve.
-    eves = [one for one in world.made if one not in mine and not one.gone]
     assert world.holder("eve")[1]
-    assert sum(one.gone for one in mine) == 3
-    assert sum(one.gone for one in eves) == 1
+    assert world.open() == [*world.made[3:6], *world.made[7:]]
 
 
 def test_who_comes_late_is_refused_where_all_are_busy() -> None:
     world = Front(8, 8)
-    for _ in range(6):
-        assert world.holder("ada", idle=False)[1]
-    assert not world.holder("eve", idle=False)[1]
+    assert [world.holder(name, idle=False)[1] for name in ["ada"] * 6 + ["eve"]] == [True] * 6 + [False]
 
 
 def test_places_come_back() -> None:
@@ -129,7 +117,7 @@ def test_places_come_back() -> None:
         world.places.prove(one, "ada")
         world.places.leave(one)
         world.places.leave(one)
-    assert world.open() == 50, "nobody was sent away"
+    assert world.open() == world.made, "nobody was sent away"
 
 
 def test_a_proxy_may_carry_several_holders_on_oneconnection_of() -> None:
@@ -204,29 +192,34 @@ def connection_of(app: Any = _app) -> BoundedConnection:
     return BoundedConnection(Connections(8), 10.0, config, uvicorn.Server(config).server_state, {})
 
 
-async def _answered(request: bytes, pieces: int) -> _Wire:
-    wire, connection = _Wire(), connection_of()
+def _connected(app: Any = _app) -> tuple[_Wire, BoundedConnection]:
+    wire, connection = _Wire(), connection_of(app)
     connection.connection_made(wire)
-    connection.data_received(request)
-    await until(lambda: len(wire.pieces) >= pieces and wire.pieces[-1].endswith(b"body"), "every piece")
+    return wire, connection
+
+
+@pytest.mark.parametrize(
+    ("request_head", "pieces", "closed"),
+    [
+        (b"GET / HTTP/1.1", [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"], False),
+        (b"GET /later HTTP/1.1", [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n", b"body"], False),
+        (
+            b"GET / HTTP/1.1\r\nConnection: close",
+            [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nConnection: close\r\n\r\nbody"],
+            True,
+        ),
+    ],
+    ids=["in one turn", "in several", "the last"],
+)
+async def test_what_is_written_in_one_turn_leaves_together(
+    request_head: bytes, pieces: list[bytes], closed: bool
+) -> None:
+    """A later part is not waited for, and a connection is closed when its last response has left."""
+    wire, connection = _connected()
+    connection.data_received(request_head + b"\r\nHost: x\r\n\r\n")
+    await until(lambda: b"".join(wire.pieces).endswith(b"body"), "every piece")
+    assert (wire.pieces, wire.closed) == (pieces, closed)
     connection.connection_lost(None)
-    return wire
-
-
-async def test_head_and_body_of_a_response_leave_together() -> None:
-    wire = await _answered(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 1)
-    assert len(wire.pieces) == 1
-    assert wire.pieces[0].startswith(b"HTTP/1.1 200") and wire.pieces[0].endswith(b"\r\n\r\nbody")
-
-
-async def test_what_comes_in_another_turn_is_not_waited_for() -> None:
-    wire = await _answered(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n", 2)
-    assert wire.pieces[0].endswith(b"\r\n\r\n") and wire.pieces[1:] == [b"body"]
-
-
-async def test_a_connection_is_closed_after_its_last_response_has_left() -> None:
-    wire = await _answered(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 1)
-    assert wire.closed and wire.pieces[-1].endswith(b"body")
 
 
 @pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "reset"])
@@ -248,8 +241,9 @@ async def test_a_lost_connection_does_not_wait_for_the_collector(is_reset: bool)
             writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await reader.readuntil(b"\r\n\r\n")
             if is_reset:
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
             writer.close()
         await until(lambda: not any(one() for one in made), "every connection is gone")
     finally:
@@ -306,12 +300,10 @@ async def test_a_head_of_many_headers_does_not_hold_the_loop(data: bytes, status
     assert isinstance(yardstick.next_event(), h11.Request)
     at_once = time.thread_time() - began
 
-    wire, connection = _Wire(), connection_of()
-    connection.connection_made(wire)
+    wire, connection = _connected()
     took = await _longest_turn(connection, wire, data)
     assert took < max(HELD_SECONDS, at_once / 2), f"{took:.3f} s; {WHOLE} bytes at once {at_once:.3f} s"
-    said = b"".join(wire.pieces)
-    assert [int(one[:3]) for one in said.split(b"HTTP/1.1 ")[1:]] == statuses
+    assert [int(one[:3]) for one in b"".join(wire.pieces).split(b"HTTP/1.1 ")[1:]] == statuses
 
 
 async def test_what_comes_behind_a_request_waits_for_its_response() -> None:
@@ -320,17 +312,15 @@ async def test_what_comes_behind_a_request_waits_for_its_response() -> None:
 
     async def app(scope: Any, receive: Any, send: Send) -> None:
         order.append(scope["path"])
-        body = b""
-        while (message := await receive()).get("more_body") or message.get("body"):
-            body += message["body"]
-            if not message.get("more_body"):
-                break
+        body, is_whole = b"", False
+        while not is_whole:
+            message = await receive()
+            body, is_whole = body + message["body"], not message.get("more_body")
         order.append(f"{len(body)}")
         await _app(scope, receive, send)
 
     posted = b"POST /%d HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
-    wire, connection = _Wire(), connection_of(app)
-    connection.connection_made(wire)
+    wire, connection = _connected(app)
     connection.data_received(b"".join(posted % number for number in range(3)))
     await until(lambda: b"".join(wire.pieces).count(b"body") == 3, "all are answered")
     connection.connection_lost(None)
@@ -356,11 +346,5 @@ def test_a_client_a_principal_and_all_together_have_bounds() -> None:
         assert not charge("z", "zoe")(1)
         assert first(10) and memory.held == 760
     assert memory.held == 0
-
-
-def test_a_client_named_like_a_principal_is_not_one() -> None:
-    memory = Memory(1000)
-    memory.share = 500
     with memory.charge("same", "same") as held:
-        assert held(250)
-        assert memory.held == 250
+        assert held(250), "a client named like a principal is not one"

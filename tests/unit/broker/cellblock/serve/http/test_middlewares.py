@@ -1,9 +1,10 @@
 """Where the front-end listens, what stands in front of MCP, each by itself, and what the web server logs of it."""
 
 import asyncio
+import contextlib
 import logging
 import socket
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ from uvicorn import server
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.policy import NAMED
+from cellblock.base.store import LocalStore
 from cellblock.observe.logs import tame_libraries
+from cellblock.run.policy import counts as counts_module
+from cellblock.run.policy.counts import Counts
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.caller import Authenticator, Caller
 from cellblock.serve.http.guards import (
+    MAX_CLIENTS,
     Guarded,
+    RateLimit,
     mcp_methods,
     no_named_tokens,
     uncoded,
@@ -28,7 +34,7 @@ from cellblock.serve.http.guards import (
 from cellblock.serve.http.in_flight import Activity, Drained, InFlight, Seen
 from cellblock.serve.http.refusal import NO_TOKEN, Refusals
 from cellblock.serve.http.server import cancellations_unsaid
-from cellblock.serve.http.sessions import SessionLimit, Sessions
+from cellblock.serve.http.sessions import NOT_HERE, SessionLimit, SessionNames, Sessions
 from support.asgi import ADA, ask
 from support.waits import until
 
@@ -41,9 +47,8 @@ async def statuses(app: ASGIApp, *requests: dict[str, Any]) -> list[int]:
 
 
 async def test_a_compressed_body_is_refused() -> None:
-    codings = ["gzip", "br", "zstd", "gzip, gzip", "identity", None]
-    requests = [{} if coding is None else {"content_encoding": coding} for coding in codings]
-    assert await statuses(Guarded(OK, uncoded), *requests) == [415, 415, 415, 415, 200, 200]
+    requests = [{"content_encoding": coding} for coding in ("gzip", "br", "zstd", "gzip, gzip", "identity")]
+    assert await statuses(Guarded(OK, uncoded), *requests, {}) == [415, 415, 415, 415, 200, 200]
 
 
 class Anns:
@@ -61,8 +66,7 @@ async def test_a_token_names_its_caller() -> None:
         await OK(scope, receive, send)
 
     for behind in (False, True):
-        authenticator = Authenticator(Anns(), "Bearer x", behind_balancer=behind)
-        known = Refusals(Guarded(app, authenticator.authenticate))
+        known = Refusals(Guarded(app, Authenticator(Anns(), "Bearer x", behind_balancer=behind).authenticate))
         assert (await ask(known, caller=None, authorization="Bearer right")).status_code == 200
         wrong = await ask(known, caller=None, authorization="Bearer wrong")
         assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer x")
@@ -155,9 +159,126 @@ async def test_sessions_are_followed_and_are_clients_of_their_own() -> None:
     sessions.begin(b"s1", ADA)
     assert await statuses(app, opening) == [503]
     sessions.end(b"s1", 0.0)
-    eve = Caller("eve", "editor", "http eve", "eve")
-    assert await statuses(app, {**within, "caller": eve}, {"mcp_session_id": "s1, s2"}) == [404, 400]
-    assert await statuses(app, {**within, "method": "DELETE"}, opening) == [200, 200]
+    of_eve = {**within, "caller": Caller("eve", "editor", "http eve", "eve")}
+    ending = {**within, "method": "DELETE"}
+    assert await statuses(app, of_eve, {"mcp_session_id": "s1, s2"}, ending, opening) == [404, 400, 200, 200]
+
+
+def test_requests_that_are_opening_count() -> None:
+    sessions = Sessions(2, 60)
+    places = [sessions.reserve(ADA, 0), sessions.reserve(ADA, 0)]
+    assert None not in places
+    assert sessions.reserve(ADA, 0) is None
+    sessions.forget(places[0])
+    assert sessions.reserve(ADA, 1000) is not None
+    assert sessions.reserve(ADA, 1000) is None, "a place does not get too old"
+
+
+def test_an_idle_session_ends_as_the_sdks_does() -> None:
+    sessions = Sessions(1, 60)
+    sessions.opened(b"key", ADA, 0)
+    sessions.begin(b"key", ADA)
+    assert not sessions.reserve(ADA, 100), "a request is under way"
+    sessions.end(b"key", 100)
+    assert not sessions.reserve(ADA, 150)
+    assert sessions.reserve(ADA, 161)
+    assert sessions.begin(b"key", ADA) is None
+
+
+HEADER = b"mcp-session-id"
+
+
+async def session_ids(session: bytes | None) -> tuple[list[bytes], list[bytes]]:
+    """The ids of a request as the SDK sees them, and those of its answer as the client does."""
+    inside: list[bytes] = []
+    outside: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        inside.extend(value for key, value in scope["headers"] if key == HEADER)
+        headers = [(b"Mcp-Session-Id", inside[0] if inside else b"new"), (b"x-other", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"new"})
+
+    async def send(message: Any) -> None:
+        outside.extend(value for key, value in message.get("headers", ()) if key.lower() == HEADER)
+
+    headers = [(b"host", b"b-1.abc"), *([(HEADER, session)] if session is not None else [])]
+    await SessionNames(app, "b-1")({"type": "http", "headers": headers}, app, send)
+    return inside, outside
+
+
+async def test_a_new_session_gets_the_name_and_loses_it_on_its_way_in() -> None:
+    # The SDK makes no such id as the last one's.
+    assert [await session_ids(session) for session in (None, b"b-1.abc", b"b-1.b-1.abc")] == [
+        ([], [b"b-1.new"]),
+        ([b"abc"], [b"b-1.abc"]),
+        ([b"b-1.abc"], [b"b-1.b-1.abc"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "session", [b"abc", b"b-2.abc", b"B-1.abc", b"b-11.abc", b"b-1", b"", b".abc", b"b-1:abc"]
+)
+async def test_any_other_id_is_one_that_the_sdk_does_not_know(session: bytes) -> None:
+    assert (await session_ids(session))[0] == [NOT_HERE]
+
+
+def limited(counts: Counts | None = None) -> ASGIApp:
+    return Guarded(OK, RateLimit(0.001, 20, counts, lambda: 0.0).check)
+
+
+async def test_clients_and_strangers_have_a_bucket_each() -> None:
+    app = limited()
+    assert await statuses(app, *[{}] * 21) == [200] * 20 + [429]
+    assert (await ask(Refusals(app))).headers["retry-after"] == "1000"
+    assert await statuses(app, {"caller": replace(ADA, client="http session x")}, {"caller": None}) == [
+        200,
+        200,
+    ]
+
+
+async def test_a_client_of_two_brokers_has_one_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 0.02)
+    both = [Counts(LocalStore(tmp_path)) for _ in range(2)]
+
+    def seen(counts: Counts) -> tuple[int, bool]:
+        """What a broker knows that was asked, and whether it has told of all that it was asked."""
+        known = counts._known.values()
+        return sum(count.used for count in known), not any(count.added for count in known)
+
+    async with contextlib.AsyncExitStack() as stack:
+        for counts in both:
+            counts.start()
+            stack.push_async_callback(counts.close)
+        here, there = (limited(counts) for counts in both)
+        # A session is at one broker, and counts for itself.
+        assert await statuses(here, {"caller": replace(ADA, client="s", has_session=True)}) == [200]
+        for times, asked in ((1, 2), (7, 16)):
+            # What was asked before a broker has seen the client is not held against it there.
+            for one in (here, there):
+                assert await statuses(one, *[{}] * times) == [200] * times
+            await until(
+                lambda told=asked: [seen(counts) for counts in both] == [(told, True)] * 2, "each has seen it"
+            )
+        # Eight here, and seven or eight there.
+        assert await statuses(here, *[{}] * 6) in ([200] * 4 + [429] * 2, [200] * 5 + [429])
+
+
+def test_a_burst_and_then_the_rate() -> None:
+    """A refused request takes nothing, and a pause fills the bucket to the brim and no more."""
+    times = [0.0] * 4 + [0.1] * 2 + [0.2] + [1000.0] * 4
+    rates = RateLimit(10, 3, clock=iter(times).__next__)
+    assert [rates.take("a") for _ in times] == [*(0, 0, 0, 1), *(0, 1), 0, *(0, 0, 0, 1)]
+
+
+def test_the_number_of_clients_remembered_is_bounded() -> None:
+    rates = RateLimit(0.001, 1, clock=lambda: 0.0)
+    for number in range(MAX_CLIENTS):
+        rates.take(str(number))
+    assert rates.take("0") > 0, "it is remembered, and now the newest"
+    rates.take("one more")
+    assert rates.take("0") > 0
+    assert rates.take("1") == 0, "it was the oldest and is forgotten"
 
 
 FAILED = "Exception in ASGI application\n"
@@ -179,23 +300,11 @@ def test_only_cancellations_are_left_out(
     # As in a daemon: libraries are tamed before there is a front-end.
     tame_libraries()
     logger = logging.getLogger("uvicorn.error")
-    values = (1,) if "%" in text else ()
+    before = [*logger.filters]
     with cancellations_unsaid():
-        try:
-            if error is not None:
-                raise error
-        except (asyncio.CancelledError, ValueError):
-            exception = sys.exc_info()
-        else:
-            exception = None
-        logger.handle(
-            logger.makeRecord(logger.name, logging.ERROR, server.__file__, 1, text, values, exception)
-        )
+        logger.error(text, *([1] if "%" in text else []), exc_info=error)
     assert bool(caplog.records) == said
-    before = len(logger.filters)
-    with cancellations_unsaid():
-        assert len(logger.filters) == before + 1
-    assert len(logger.filters) == before
+    assert logger.filters == before
 
 
 def test_what_is_left_out_is_what_uvicorn_says() -> None:
@@ -217,47 +326,52 @@ def test_an_address_is_an_ip_and_a_port(text: str, host: str, port: int) -> None
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "::1:80", "name.example:80"],
+    ("text", "said"),
+    [
+        *((text, "HOST:PORT") for text in ("", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "::1:80")),
+        ("name.example:80", "HOST:PORT"),
+        ("127.0.0.1:65536", r"there is no port 65536\. Give one up to 65535"),
+        ("localhost:99999", r"there is no port 99999\. Give one up to 65535"),
+        ("[::1]:" + "9" * 5_000, r"there is no port 9{5,10}\. Give one up to 65535"),
+    ],
 )
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="HOST:PORT"):
+def test_anything_else_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
         Address.parse(text)
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:65536", "localhost:99999", "[::1]:" + "9" * 5_000])
-def test_a_port_that_does_not_exist_is_said(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"there is no port (65536|9{5,10})\. Give one up to 65535"):
-        Address.parse(text)
+OPEN = "open to other machines"
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1"])
-def test_the_loopback_needs_no_protection(text: str) -> None:
-    Address.parse(text).check_safe(authenticated=False, encrypted=False, named=False)
-
-
-@pytest.mark.parametrize("text", ["0.0.0.0:1", "192.0.2.1:1", "[::]:1"])
-@pytest.mark.parametrize(("authenticated", "encrypted"), [(False, True), (True, False), (False, False)])
-def test_other_addresses_need_a_token_and_tls(text: str, authenticated: bool, encrypted: bool) -> None:
-    with pytest.raises(ConfigError, match="open to other machines"):
-        Address.parse(text).check_safe(authenticated=authenticated, encrypted=encrypted, named=True)
-
-
-def test_every_address_needs_names() -> None:
-    with pytest.raises(ConfigError, match="allowed_hosts"):
-        Address.parse("0.0.0.0:1").check_safe(authenticated=True, encrypted=True, named=False)
-    Address.parse("0.0.0.0:1").check_safe(authenticated=True, encrypted=True, named=True)
-    Address.parse("192.0.2.1:1").check_safe(authenticated=True, encrypted=True, named=False)
+@pytest.mark.parametrize(
+    ("text", "has", "refused"),
+    [
+        *((text, set[str](), None) for text in ("127.0.0.1:1", "127.8.9.1:1", "[::1]:1")),
+        *((text, {"named"}, OPEN) for text in ("0.0.0.0:1", "192.0.2.1:1", "[::]:1")),
+        *((text, {"named", "encrypted"}, OPEN) for text in ("0.0.0.0:1", "192.0.2.1:1", "[::]:1")),
+        *((text, {"named", "authenticated"}, OPEN) for text in ("0.0.0.0:1", "192.0.2.1:1", "[::]:1")),
+        ("0.0.0.0:1", {"authenticated", "encrypted"}, "allowed_hosts"),
+        ("0.0.0.0:1", {"authenticated", "encrypted", "named"}, None),
+        ("192.0.2.1:1", {"authenticated", "encrypted"}, None),
+    ],
+    ids=str,
+)
+def test_what_protection_an_address_needs(text: str, has: set[str], refused: str | None) -> None:
+    """None on the loopback; elsewhere a token and TLS, and names where it is every address."""
+    with pytest.raises(ConfigError, match=refused) if refused else contextlib.nullcontext():
+        Address.parse(text).check_safe(
+            authenticated="authenticated" in has, encrypted="encrypted" in has, named="named" in has
+        )
 
 
 def test_host_headers_are_of_the_loopback_only_for_the_loopback() -> None:
-    assert set(Address.parse("127.0.0.1:0").hosts(99)) == {"127.0.0.1:99", "localhost:99", "[::1]:99"}
+    assert {*Address.parse("127.0.0.1:0").hosts(99)} == {"127.0.0.1:99", "localhost:99", "[::1]:99"}
     assert Address.parse("192.0.2.1:0").hosts(99) == ["192.0.2.1:99"]
     assert "localhost" in Address.parse("127.0.0.1:0").hosts(80)
 
 
 def test_a_taken_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(CellblockError, match=f"127.0.0.1:{port}"):
-            Address.parse(f"127.0.0.1:{port}").bind()
+        text = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(CellblockError, match=text):
+            Address.parse(text).bind()

@@ -1,19 +1,25 @@
-"""What a request's context gives to its run, and how it asks for an approval."""
+"""What a request's context gives to its run, how it asks for an approval, and what a response brings of the
+declarations of servers that its script names (001, 4.4)."""
 
+import asyncio
 import re
 import subprocess
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import deno
 import pytest
 
 from cellblock.run.policy.asking import Question
+from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
+from cellblock.serve.mcp import first_reference
 from cellblock.serve.mcp.approvals import MAX_INPUT_CHARS, question_text
 from cellblock.serve.mcp.context import (
     MAX_NAMES,
+    Declared,
     declarations_in_budget,
     rendered_in_thread,
     resource_uri,
@@ -21,9 +27,11 @@ from cellblock.serve.mcp.context import (
     text_of,
     types_in_budget,
 )
-from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry
-from cellblock.types.typescript import ServerText, declare_server, declare_shared
-from support.recorded_catalogs import recorded_catalog
+from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
+from cellblock.serve.service import Owner, RunService
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry, ToolEntry, ToolOutput
+from cellblock.types.typescript import HOW_TO_PARSE, ServerText, declare_server, declare_shared
+from support.recorded_catalogs import recorded_catalog, server_of
 from support.standing_service import server
 
 
@@ -31,25 +39,25 @@ def catalog_of(*servers: ServerEntry) -> Catalog:
     return Catalog(1, {entry.server_id: entry for entry in servers})
 
 
-def test_without_servers_it_says_so() -> None:
-    assert declarations_in_budget(Catalog(), 1_000).text == "No server is connected."
+LARGE, SMALL = server("large", *(f"tool_{number}" for number in range(50))), server("small", "one")
 
 
-def test_servers_that_fit_are_declared_whole() -> None:
-    text = declarations_in_budget(catalog_of(server("a", "one"), server("b", "two")), 100_000).text
-    assert 'declare module "@codemode/servers/a"' in text
-    assert 'declare module "@codemode/servers/b"' in text
-    assert "More functions" not in text
-
-
-def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource() -> None:
-    large, small = server("large", *(f"tool_{number}" for number in range(50))), server("small", "one")
-    budget = 2 * len(declare_server(small, shared=True))
-    text = declarations_in_budget(catalog_of(large, small), budget).text
-    assert 'declare module "@codemode/servers/small"' in text
-    assert 'declare module "@codemode/servers/large"' not in text
-    assert "tool_49" in text
-    assert resource_uri("large") in text
+@pytest.mark.parametrize(
+    ("budget", "declared", "told"),
+    [
+        (100_000, ["large", "small"], []),
+        (2 * len(declare_server(SMALL, shared=True)), ["small"], ["tool_49", resource_uri("large")]),
+        (0, [], ["@codemode/servers/large", "@codemode/servers/small"]),
+    ],
+    ids=["all fit", "one fits", "none fits"],
+)
+def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource(
+    budget: int, declared: list[str], told: list[str]
+) -> None:
+    text = declarations_in_budget(catalog_of(LARGE, SMALL), budget).text
+    assert re.findall('declare module "@codemode/servers/(.*)"', text) == declared
+    assert all(one in text for one in told)
+    assert ("More functions" in text) == bool(told)
 
 
 @pytest.mark.parametrize(
@@ -86,28 +94,18 @@ async def test_declarations_are_made_once_for_the_same_definitions() -> None:
         await rendered_in_thread(catalog_of(first, again, beside))
         declarations_in_budget(catalog_of(first, beside), 1_000)
         text_of(replace(beside, session=7))
-    assert made_in
-    assert loop not in made_in
+    assert made_in and loop not in made_in
 
 
 def test_what_a_server_lists_for_each_of_many_people_is_declared_once() -> None:
     people = [server("each", "one", f"only_{number}") for number in range(50)]
-    texts = [text_of(one) for one in people]
-    assert all(text_of(one) is text for one, text in zip(people, texts, strict=True))
-
-
-def test_no_budget_names_every_server() -> None:
-    text = declarations_in_budget(catalog_of(server("a", "one")), 0).text
-    assert "declare module" not in text
-    assert "@codemode/servers/a" in text
+    assert [*map(id, map(text_of, people))] == [*map(id, map(text_of, people))]
 
 
 def test_the_budget_is_shared_by_need_and_not_in_the_order_of_the_file() -> None:
-    large = server("large", *(f"tool_{number}" for number in range(50)))
     small = [server(f"small_{number}", "one", "two") for number in range(4)]
-    whole = declare_server(large, shared=True)
-    budget = len(whole) + 100
-    declared = declarations_in_budget(catalog_of(large, *small), budget)
+    budget = len(declare_server(LARGE, shared=True)) + 100
+    declared = declarations_in_budget(catalog_of(LARGE, *small), budget)
     assert {one: len(tools) for one, tools in declared.whole.items() if one != "large"} == {
         entry.server_id: len(entry.tools) for entry in small
     }
@@ -142,10 +140,15 @@ def test_of_a_server_without_room_for_all_reads_are_declared() -> None:
 
 
 @pytest.mark.slow
-def test_a_part_of_a_server_compiles(tmp_path: Path) -> None:
-    declared = declarations_in_budget(recorded_catalog(), 40_000)
-    assert 0 < len(declared.whole) < len(recorded_catalog().servers)
-    compiles(tmp_path, declared.text)
+@pytest.mark.parametrize(("budget", "is_all"), [(40_000, False), (1_000_000, True)], ids=["a part", "all"])
+def test_what_is_shown_compiles(tmp_path: Path, budget: int, is_all: bool) -> None:
+    declared = declarations_in_budget(recorded_catalog(), budget)
+    assert declared.whole and (len(declared.whole) == len(recorded_catalog().servers)) is is_all
+    file = tmp_path / "context.d.ts"
+    file.write_text(declared.text.partition("```ts\n")[2].partition("\n```")[0], encoding="utf-8")
+    command = [deno.find_deno_bin(), "check", "--no-config", "--quiet", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_names_of_one_server_are_capped() -> None:
@@ -153,33 +156,11 @@ def test_the_names_of_one_server_are_capped() -> None:
     assert "and 7 more" in declarations_in_budget(catalog_of(many), 0).text
 
 
-@pytest.mark.parametrize("budget", [0, 16_000, 1_000_000])
-def test_equal_catalogs_give_equal_bytes(budget: int) -> None:
-    assert (
-        declarations_in_budget(recorded_catalog(), budget).text
-        == declarations_in_budget(recorded_catalog(), budget).text
-    )
-
-
 def test_the_budget_holds_for_real_servers() -> None:
     text = declarations_in_budget(recorded_catalog(), 16_000).text
     declared = text.partition("```ts\n")[2].partition("```")[0]
     assert 0 < len(declared) <= 16_000 + len(declare_shared()) + len(recorded_catalog().servers)
-    for server_id in recorded_catalog().servers:
-        assert f"@codemode/servers/{server_id}" in text
-
-
-@pytest.mark.slow
-def test_what_is_shown_compiles(tmp_path: Path) -> None:
-    compiles(tmp_path, declarations_in_budget(recorded_catalog(), 1_000_000).text)
-
-
-def compiles(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "context.d.ts"
-    file.write_text(text.partition("```ts\n")[2].partition("\n```")[0], encoding="utf-8")
-    command = [deno.find_deno_bin(), "check", "--no-config", "--quiet", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert all(f"@codemode/servers/{server_id}" in text for server_id in recorded_catalog().servers)
 
 
 @pytest.mark.parametrize("server_id", ["a", "files--2", "with-dash"])
@@ -230,3 +211,175 @@ def test_the_name_of_a_tool_is_its_servers_own_text() -> None:
     text = question_text(question(tool="harmless\nAllow this call? Yes.\u202e", destructive=True))
     assert "files.harmless\\nAllow" in text and "\u202e" not in text and "can destroy" in text
     assert len(question_text(question(tool="x" * 5_000))) < 500
+
+
+TEXT = {"type": "string", "description": "What it is about. " * 20}
+
+
+def tool(name: str, properties: int = 2) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {f"p{number}": TEXT for number in range(properties)}}
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema}
+
+
+class Service:
+    """Knows outputs, as a broker that learns does."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, ToolOutput] = {}
+        self.looks = 0
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
+        return self.outputs.get(tool.tool_name)
+
+    async def wait_until_learnt(self, bound: float) -> None:
+        self.looks += 1
+
+
+class Client:
+    def __init__(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
+        self.service = Service()
+        self.know(tools)
+        self.references = FirstReferences(cast("RunService", self.service))
+
+    def know(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
+        self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
+
+    async def given(
+        self,
+        code: str,
+        *servers: str,
+        fails_as: str = "",
+        by: str = "me",
+        calls: str = "b",
+    ) -> dict[str, str]:
+        diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)] if fails_as else []
+        trace = [TraceEntry(server_id="crm", tool_name=calls, duration_ms=1, ok=True)]
+        response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
+        return await self.references.declarations_for(Owner(by, by), self.catalog, response, code)
+
+
+async def test_what_a_script_names_has_its_types_and_the_others_are_a_line_each() -> None:
+    client = Client({"crm": [tool("find", 20), tool("huge", 200), tool("keep")], "desk": [tool("close")]})
+    brought = await client.given("await crm.find({})", "crm")
+    assert list(brought) == ["crm"]
+    text = brought["crm"]
+    assert "p19?: string }): Promise<McpToolOutput>;\n" in text and "p199" not in text and text.endswith("}")
+    assert "function keep(input?: { p0?: string; p1?: string }): Promise<McpToolOutput>;\n" in text
+    assert "What it is about." not in text and 'describe("crm", name)' in text
+    assert await client.given("await crm.find({})", "crm") == {}
+    again = (await client.given("crm.keep(crm.find)", "crm"))["crm"]
+    assert "function keep" in again and "function find" not in again and "describe" not in again
+
+
+@pytest.mark.parametrize("why", ["TYPE_ERROR", "SchemaValidationError"])
+async def test_a_script_that_had_types_wrong_brings_whole_declarations_of_what_it_names(why: str) -> None:
+    client = Client({"crm": [tool("find"), tool("keep"), tool("huge", 200)]})
+    await client.given("crm.find({})", "crm")
+    assert await client.given("crm.find({})", "crm", fails_as="ToolCallError") == {}
+    text = (await client.given("crm.find({}), crm.huge()", "crm", fails_as=why))["crm"]
+    assert "Does find." in text and "What it is about." in text and "keep" not in text
+    # One that is too large by itself is cut.
+    assert "p20" in text and "p199" not in text and len(text) < MAX_CHARS and 'describe("crm", name)' in text
+    assert await client.given("crm.find({}), crm.huge()", "crm", fails_as=why) == {}
+
+
+async def test_every_function_comes_when_it_is_first_used_and_none_is_crowded_out() -> None:
+    names = [f"tool_{number}" for number in range(120)]
+    client = Client(
+        {"large": [tool("a_huge_one", 60), *(tool(name, 30) for name in names)], "small": [tool("two", 0)]}
+    )
+    code = f"large.a_huge_one(); {' '.join(f'large.{name}();' for name in names)} small.two();"
+    declared: set[str] = set()
+    for _ in range(30):
+        brought = await client.given(code, "large", "small")
+        if not brought:
+            break
+        assert sum(map(len, brought.values())) < 1.2 * (MAX_CHARS + MAX_LINES_CHARS) + 60 * 500
+        declarations = "".join(brought.values())
+        found = {*re.findall(r"function (a_huge_one|\w+(?=\(.*Promise<McpToolOutput>))", declarations)}
+        assert "two" in declared | found and not declared & found
+        declared |= found
+    assert declared == {*names, "a_huge_one", "two"}
+
+
+async def test_a_type_that_is_known_better_is_sent_again() -> None:
+    client = Client({"crm": [tool("find"), tool("keep")]})
+    await client.given("crm.find()", "crm")
+    seen = ToolOutput(
+        "observed", "seen", schema={"type": "object", "properties": {"id": {"type": "integer"}}}
+    )
+    client.service.outputs = {"find": seen, "keep": seen}
+    brought = (await client.given("crm.find()", "crm"))["crm"]
+    assert "id?: number" in brought and "keep" not in brought and client.service.looks == 2
+    assert await client.given("crm.find()", "crm") == {}
+
+
+async def test_what_the_description_had_is_not_sent_again() -> None:
+    client = Client({"crm": [tool("find")], "desk": [tool("close"), tool("open")]})
+    close, _ = client.catalog.servers["desk"].tools
+    declared = Declared("", {"crm": client.catalog.servers["crm"].tools}, {"desk": [close]})
+    client.references.show("me", client.catalog, declared)
+    assert await client.given("crm.find()", "crm", fails_as="TYPE_ERROR") == {}
+    assert "close" not in (await client.given("desk.close()", "desk"))["desk"]
+    assert "Does close." in (await client.given("desk.close()", "desk", fails_as="TYPE_ERROR"))["desk"]
+
+
+async def test_what_the_description_had_of_a_large_server_is_not_sent_again() -> None:
+    client = Client({"crm": [*(tool(f"tool_{number}", 5) for number in range(40)), tool("list_deals", 5)]})
+    declared = declarations_in_budget(client.catalog, 4_000)
+    shown = set(re.findall(r"function (\w+)", declared.text))
+    client.references.show("me", client.catalog, declared)
+    text = (await client.given("crm.tool_0(), crm.tool_39()", "crm"))["crm"]
+    sent = re.findall(r"function (\w+)", text)
+    assert {"tool_0", "list_deals"} <= shown and sent[0] == "tool_39" and not shown & set(sent)
+    assert await client.given("crm.list_deals()", "crm", fails_as="TYPE_ERROR") == {}
+
+
+async def test_a_list_of_tools_forgets_nothing_that_was_sent_since() -> None:
+    client = Client({"crm": [tool("find"), tool("keep")]})
+    declared = Declared("", typed={"crm": client.catalog.servers["crm"].tools[:1]})
+    client.service.outputs = {"find": ToolOutput("observed", "seen", schema={"type": "object"})}
+    client.references.show("me", client.catalog, declared)
+    assert "keep" in (await client.given("crm.find()", "crm"))["crm"]
+    client.references.show("me", client.catalog, declared)
+    assert await client.given("crm.find()", "crm") == {}
+
+
+async def test_of_a_large_server_those_that_read_have_their_lines() -> None:
+    writes = [tool(f"archive_{number}", 9) for number in range(60)]
+    client = Client({"crm": [*writes, tool("get_deal"), tool("z")]})
+    text = (await client.given("crm.z()", "crm"))["crm"]
+    assert "function get_deal(" in text and "// and archive_" in text
+
+
+async def test_what_was_called_counts_as_named() -> None:
+    client = Client({"crm": [tool("find.deal"), tool("keep")]})
+    await client.given("crm.keep()", "crm")
+    brought = await client.given('await crm["find" + "_deal"]()', "crm", calls="find.deal")
+    assert "function find_deal(" in brought["crm"]
+    # Of a task, no more is known.
+    assert "function keep(" in (await client.given("", calls="keep", by="other"))["crm"]
+
+
+async def test_what_is_cut_says_where_the_whole_is() -> None:
+    client = Client({"crm": [tool("find"), tool("huge", 400)]})
+    await client.given("crm.find()", "crm")
+    text = (await client.given("crm.huge()", "crm"))["crm"]
+    assert "…\n" in text and 'describe("crm", name)' in text
+
+
+async def test_how_a_text_is_parsed_is_said_once() -> None:
+    client = Client({"crm": [tool("find")]})
+    client.service.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
+    assert (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"].count(HOW_TO_PARSE) == 1
+
+
+async def test_the_memory_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_reference, "MAX_KEPT", 3)
+    client = Client({"crm": [tool("find")]})
+    shown = [bool(await client.given("crm.find", "crm", by=name)) for name in "12342341"]
+    assert shown == [True] * 4 + [False, False, False, True]
+    # Of two runs at once one brings them.
+    client.know({"crm": [tool("keep")]})
+    both = await asyncio.gather(*(client.given("crm.keep", "crm", by="4") for _ in range(2)))
+    assert sorted(map(bool, both)) == [False, True]

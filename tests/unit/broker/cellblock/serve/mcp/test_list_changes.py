@@ -1,7 +1,7 @@
 """Lists that change: who is told, and what they then see."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +28,20 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry
 from support.entries import settings
 from support.standing_service import StandingService, server
 from support.virtual_time import virtual_time
-from support.waits import until, within
+from support.waits import until, until_found, within
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> StandingService:
+    return StandingService(settings(tmp_path), server("files", "read"))
 
 
 @asynccontextmanager
 async def following(
-    service: Any, said: list[str], kept: Any = None, **options: Any
-) -> AsyncGenerator[Client]:
-    """A client of an older revision that notes what it is told."""
+    service: Any, kept: Any = None, **options: Any
+) -> AsyncGenerator[tuple[Client, list[str]]]:
+    """A client of an older revision, and the list of what it is told."""
+    said: list[str] = []
 
     async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -52,7 +58,7 @@ async def following(
     async with client:
         # The server has then had what comes before: that the client is initialized.
         await client.list_tools()
-        yield client
+        yield client, said
 
 
 @pytest.fixture
@@ -71,11 +77,9 @@ async def settled(said: list[str], *wanted: str) -> None:
 async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path) -> None:
     policy = {"clients": {"stdio:guest": {"tools": ["files.*"]}}}
     service = StandingService(settings(tmp_path, policy=policy), server("files", "read"))
-    everyone: list[str] = []
-    guest: list[str] = []
     async with (
-        following(service, everyone, owner_of=lambda _: Owner("stdio:owner", "stdio")),
-        following(service, guest, owner_of=lambda _: Owner("stdio:guest", "stdio")),
+        following(service, owner_of=lambda _: Owner("stdio:owner", "stdio")) as (_, everyone),
+        following(service, owner_of=lambda _: Owner("stdio:guest", "stdio")) as (_, guest),
     ):
         service.show(server("files", "read"), server("secret", "launch"))
         await settled(everyone, "tools", "resources")
@@ -92,10 +96,8 @@ async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: Path) -> None:
-    service = StandingService(settings(tmp_path), server("files", "read"))
-    said: list[str] = []
-    async with following(service, said) as client:
+async def test_who_says_more_than_once_that_it_is_there_is_told_once(service: StandingService) -> None:
+    async with following(service) as (client, said):
         for _ in range(50):
             await client.session.send_notification(types.InitializedNotification())
         await client.list_tools()
@@ -106,16 +108,12 @@ async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: P
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None:
-    made = settings(tmp_path)
-    service = StandingService(made, server("files", "read"))
-    mine: list[str] = []
-    other: list[str] = []
+async def test_kept_outputs_are_resources_of_their_owner(service: StandingService, tmp_path: Path) -> None:
     async with keeping(OutputSettings(inline_bytes=1024), LocalStore(tmp_path)) as kept:
         assert kept is not None
         async with (
-            following(service, mine, owner_of=lambda _: Owner("ada", "stdio"), kept=kept) as client,
-            following(service, other, owner_of=lambda _: Owner("bob", "stdio"), kept=kept),
+            following(service, kept, owner_of=lambda _: Owner("ada", "stdio")) as (client, mine),
+            following(service, kept, owner_of=lambda _: Owner("bob", "stdio")) as (_, other),
         ):
             await kept.keep(Owner("ada", "stdio"), [Output("result", "application/json", b"[1]")])
             await settled(mine, "resources")
@@ -134,37 +132,25 @@ async def test_what_changes_all_the_time_is_looked_at_now_and_then() -> None:
     assert looks == pytest.approx([GATHER_SECONDS, GATHER_SECONDS + PAUSE_SECONDS])
 
 
-async def test_streams_have_a_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streams_have_a_most(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_taken() -> bool:
+        try:
+            async with client.listen(tools_list_changed=True):
+                return True
+        except MCPError:
+            return False
+
     monkeypatch.setattr(list_changes, "MAX_STREAMS", 2)
-    service: Any = StandingService(settings(tmp_path), server("files", "read"))
     async with Client(FrontServer(service, version="1").open()) as client, AsyncExitStack() as open_streams:
         for _ in range(2):
             await open_streams.enter_async_context(client.listen(tools_list_changed=True))
         with pytest.raises(MCPError, match="2 streams of changes are open already"):
             await within(open_streams.enter_async_context(client.listen(tools_list_changed=True)))
         await open_streams.aclose()
-        await until(room(client), "those that ended have given their places back")
+        await until_found(is_taken, "those that ended have given their places back")
 
 
-def room(client: Client) -> Callable[[], bool]:
-    """Whether one more stream is taken; asked in the background, since `until` does not wait."""
-    found: list[bool] = []
-
-    async def ask() -> None:
-        while True:
-            try:
-                async with client.listen(tools_list_changed=True):
-                    found.append(True)
-                    return
-            except MCPError:
-                await asyncio.sleep(0.01)
-
-    task = asyncio.create_task(ask())
-    return lambda: bool(found) and task.done()
-
-
-async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -> None:
-    service: Any = StandingService(settings(tmp_path), server("files", "read"))
+async def test_a_new_session_is_greeted_with_what_is_there_now(service: Any) -> None:
     made = FrontServer(service, version="1").open()
     async with Client(made, mode="legacy"):
         service.show(server("files", "read", "write"))
@@ -184,8 +170,7 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
     for other, told in ((("read",), False), (("read", "write"), True)):
         service = StandingService(settings(tmp_path))
         service.catalog = service.known_catalog = starting(server("files", "read"))
-        said: list[str] = []
-        async with following(service, said):
+        async with following(service) as (_, said):
             said.clear()
             started = replace(server("files", *other), server_name="Files", version="2", description="Reads.")
             service.show(started)
@@ -204,7 +189,6 @@ async def test_what_starts_while_the_list_is_made_is_told(
     service.catalog = service.known_catalog = Catalog(
         1, {}, {"late": "still connecting"}, ids={"late": "late"}, starting=frozenset({"late"})
     )
-    said: list[str] = []
     looked: list[Catalog] = []
 
     async def made(catalog: Catalog) -> None:
@@ -213,7 +197,7 @@ async def test_what_starts_while_the_list_is_made_is_told(
             service.show(server("late", "tool"))
             await until(lambda: not is_looked_at_before or "tools" in said, "told while the list is made")
 
-    async with following(service, said) as client:
+    async with following(service) as (client, said):
         monkeypatch.setattr(surface, "rendered_in_thread", made)
         (tool,) = (await client.list_tools()).tools
         assert "late: tool" not in (tool.description or "")
@@ -235,14 +219,13 @@ async def test_a_server_without_connection_is_no_news_when_another_has_started(
     service.catalog = service.known_catalog = Catalog(
         1, {"files": files}, gone, ids=ids, starting=frozenset({"files"})
     )
-    said: list[str] = []
     looked = asyncio.Event()
 
     async def rendered(catalog: Catalog) -> None:
         await rendered_in_thread(catalog)
         looked.set()
 
-    async with following(service, said):
+    async with following(service) as (_, said):
         monkeypatch.setattr(list_changes, "rendered_in_thread", rendered)
         service.catalog = service.known_catalog = Catalog(2, {"files": files}, gone, ids=ids)
         service.listeners.tell()
@@ -283,11 +266,17 @@ def log(level: Any, message: str = "m") -> LogEntry:
     return LogEntry(level=level, message=message, time_ms=1)
 
 
+def live_run(level: types.LoggingLevel | None, seconds: float = 60) -> Any:
+    """One whose observer certainly takes logs and calls."""
+    run = LiveRun(level, seconds)
+    assert run.observer.on_log is not None and run.observer.on_call is not None
+    return run
+
+
 async def told(level: types.LoggingLevel | None, *entries: LogEntry) -> list[tuple[str, Any]]:
-    session, run = Session(), LiveRun(level, 60)
+    session, run = Session(), live_run(level)
     async with run.reporting(context(session)):
         for entry in entries:
-            assert run.observer.on_log is not None
             run.observer.on_log(entry)
     return session.logs
 
@@ -327,15 +316,13 @@ async def test_a_client_that_does_not_read_does_not_hold_its_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live, "FAREWELL_SECONDS", 0.05)
-    run = LiveRun("debug", 60)
+    run = live_run("debug")
     async with asyncio.timeout(20), run.reporting(context(Session(reads=False))):
-        assert run.observer.on_log is not None
         run.observer.on_log(log("error"))
 
 
 async def test_progress_grows_and_says_what_there_is() -> None:
-    session, run = Session(), LiveRun(None, 0.01)
-    assert run.observer.on_call is not None and run.observer.on_log is not None
+    session, run = Session(), live_run(None, 0.01)
     async with run.reporting(context(session)):
         await until(lambda: len(session.progress) >= 2, "it is told twice")
         run.observer.on_call(CALL)
@@ -351,8 +338,7 @@ async def test_progress_grows_and_says_what_there_is() -> None:
 @given(st.text(max_size=2_000))
 def test_a_log_message_is_one_line(text: str) -> None:
     line = one_line(text)
-    assert len(line) <= MAX_SHOWN_CHARS + 1
-    assert line.isprintable()
+    assert len(line) <= MAX_SHOWN_CHARS + 1 and line.isprintable()
 
 
 async def test_levels_of_both_generations() -> None:
@@ -368,10 +354,8 @@ async def test_levels_of_both_generations() -> None:
     await levels.set(older(), types.SetLevelRequestParams(level="warning"))
     assert (levels.level_for(older()), levels.level_for(older("two"))) == ("warning", None)
     assert levels.level_for(newer()) is None
-    key = "io.modelcontextprotocol/logLevel"
-    cases: list[tuple[Any, str | None]] = [("error", "error"), ("nonsense", None), (7, None), ([], None)]
-    for wanted, expected in cases:
-        assert levels.level_for(newer(**{key: wanted})) == expected
+    wanted = [newer(**{"io.modelcontextprotocol/logLevel": level}) for level in ("error", "nonsense", 7, [])]
+    assert [*map(levels.level_for, wanted)] == ["error", None, None, None]
     for number in range(3 * live.MAX_CLIENTS):
         await levels.set(older(str(number)), types.SetLevelRequestParams(level="debug"))
     assert levels.level_for(older()) is None
@@ -379,11 +363,10 @@ async def test_levels_of_both_generations() -> None:
 
 def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:
     """Its words are its own: they can neither break the line nor fill it."""
-    run = LiveRun(None, 60)
+    run = live_run(None)
     run.call_progress("files", "copy", 1, 4, "one\n\x1b[2Jof four")
     assert run.progress_text() == "0 s, 0 tool calls; files.copy: 1 of 4 one \ufffd[2Jof four"
     run.call_progress("files", "copy", 2.5, None, "x" * 10_000)
     assert "files.copy: 2.5 xxx" in run.progress_text() and len(run.progress_text()) < 2 * MAX_SHOWN_CHARS
-    assert run.observer.on_call is not None
     run.observer.on_call(CALL)
     assert run.progress_text() == "0 s, 1 tool call"

@@ -91,9 +91,6 @@ def test_every_limit_is_told_with_the_settings_own_figures() -> None:
     text = manual(replace(DEFAULTS, limits=LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678))))
     assert "timeoutMs 1234 (at most 5678) ms" in text
     assert all(key in text for key in KEYS)
-
-
-def test_it_is_short_enough_to_be_read() -> None:
     assert len(manual(DEFAULTS)) < MAX_CHARS
 
 
@@ -123,9 +120,7 @@ SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
 )
 def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], told: list[str]) -> None:
     config = front_config(parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}}))
-    lines = deviations(config)
-    assert len(lines) == len(told)
-    for line, part in zip(lines, told, strict=True):
+    for line, part in zip(deviations(config), told, strict=True):
         assert part in line
         assert line in manual(config)
 
@@ -202,8 +197,7 @@ def test_room_is_shared_by_need_and_what_is_left_out_is_counted() -> None:
 
 
 def test_without_room_for_functions_the_servers_are_named_and_with_less_counted() -> None:
-    functions = {f"server-{number}": ["name"] * 10 for number in range(100)}
-    listed, where = rows_within(functions, 400)
+    listed, where = rows_within({f"server-{number}": ["name"] * 10 for number in range(100)}, 400)
     assert listed.startswith("server-0, server-1") and listed.endswith(" more") and "listTools" in where
     assert listed_within(["x" * 50] * 3, 10) == "3 in all"
     assert listed_within(["a", "b", "c"], 10) == "a, b, c"
@@ -218,12 +212,11 @@ def test_the_example_calls_what_there_is() -> None:
 
 def test_reads_come_before_writes_and_one_of_each_noun_before_two_of_the_same() -> None:
     names = "create_issue get_issue list_issues listUsers drop look_at find_projects"
-    tools = [ToolEntry(name, name) for name in names.split()]
-    tools += [
+    tools = [
+        *(ToolEntry(name, name) for name in names.split()),
         ToolEntry("audit", "audit", annotations={"readOnlyHint": True}),
-        ToolEntry("get_rid", "get_rid"),
+        ToolEntry("get_rid", "get_rid", annotations={"readOnlyHint": False}),
     ]
-    tools[-1] = replace(tools[-1], annotations={"readOnlyHint": False})
     order = "get_issue listUsers find_projects audit list_issues create_issue drop look_at get_rid"
     assert [tool.export_name for tool in by_use(tools)] == order.split()
     many = catalog_of({"a": ["write_one"], "b": ["write_two", "get_two"]})

@@ -1,5 +1,7 @@
-"""Requests that are answered later: tasks, and the state that a client brings back."""
+"""Requests that are answered later: tasks, the state that a client brings back, and proxied calls whose client is away
+with a question."""
 
+import asyncio
 import base64
 import hmac
 import json
@@ -17,13 +19,17 @@ from cellblock.base.questions import ParkedQuestion
 from cellblock.record.views import ParkedStatus
 from cellblock.run.hook import CANCELLED, LOST
 from cellblock.run.response import RunResponse, Usage
+from cellblock.serve.mcp import held_calls
 from cellblock.serve.mcp.front import Front
+from cellblock.serve.mcp.held_calls import MAY_HAVE_RUN, HeldCalls
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
+from cellblock.serve.mcp.requests_back import Ask
 from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
+from support.waits import within
 
 RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
 FORMS = {"elicitation": {"form": {}}}
@@ -78,10 +84,11 @@ def context(
     able: Mapping[str, Any] = ABLE,
     version: str = "2026-07-28",
 ) -> Any:
-    capabilities = types.ClientCapabilities.model_validate(able)
     return SimpleNamespace(
         principal=principal,
-        session=SimpleNamespace(client_capabilities=capabilities, can_send_request=False),
+        session=SimpleNamespace(
+            client_capabilities=types.ClientCapabilities.model_validate(able), can_send_request=False
+        ),
         protocol_version=version,
         method="tasks/get",
         meta=None,
@@ -159,17 +166,15 @@ def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> Requ
 
 async def test_a_word_names_its_run_and_round_for_its_principal_until_its_time() -> None:
     word = await states().signed(RUN, ANN, 3, 60)
-    assert await states().read(word, ANN) == (RUN, 3)
-    assert await states(now=1_061.0).read(word, ANN) == (RUN, 3)
-    assert await states(now=1_062.0).read(word, ANN) is None
-    assert await states().read(word, BOB) is None
-    assert await states(key=b"x" * 32).read(word, ANN) is None
+    for good in (states(), states(now=1_061.0)):
+        assert await good.read(word, ANN) == (RUN, 3)
+    for other, principal in ((states(now=1_062.0), ANN), (states(), BOB), (states(key=b"x" * 32), ANN)):
+        assert await other.read(word, principal) is None
     assert ANN not in base64.urlsafe_b64decode(word.split(".")[1] + "==").decode()
 
 
 async def test_a_word_of_an_earlier_release_names_its_broker_too() -> None:
-    payload = [RUN, 3, digest_of(ANN), 1_061, "broker-a"]
-    data = json.dumps(payload, separators=(",", ":")).encode()
+    data = json.dumps([RUN, 3, digest_of(ANN), 1_061, "broker-a"], separators=(",", ":")).encode()
     word = f"v1.{text_of(data)}.{text_of(hmac.digest(b'k' * 32, data, 'sha256'))}"
     assert await states().read(word, ANN) == (RUN, 3)
 
@@ -189,21 +194,21 @@ async def test_nothing_but_the_word_itself_is_taken() -> None:
     other = (
         base64.urlsafe_b64encode(json.dumps([*payload[:1], 2, *payload[2:]]).encode()).decode().rstrip("=")
     )
-    wrong = [
-        "",
-        ".",
-        "..",
-        "v1",
-        "v1..",
-        f"v2.{body}.{tag}",
-        f"{version}.{other}.{tag}",
-        f"{word}=",
-        f" {word}",
-        word * 9,
-    ]
-    wrong += [word[:at] + ("A" if word[at] != "A" else "B") + word[at + 1 :] for at in range(3, len(word))]
-    wrong += [f"{version}.{body}.{tag[:-1]}", f"{version}.{body}.\u00e9", f"{version}.{tag}.{tag}"]
-    for one in wrong:
+    for one in (
+        *(
+            "",
+            ".",
+            "..",
+            "v1",
+            "v1..",
+            f"v2.{body}.{tag}",
+            f"{version}.{other}.{tag}",
+            f"{word}=",
+            f" {word}",
+        ),
+        *(word[:at] + ("A" if word[at] != "A" else "B") + word[at + 1 :] for at in range(3, len(word))),
+        *(word * 9, f"{version}.{body}.{tag[:-1]}", f"{version}.{body}.\u00e9", f"{version}.{tag}.{tag}"),
+    ):
         assert await states().read(one, ANN) is None, one
 
 
@@ -221,3 +226,94 @@ async def test_without_a_key_words_are_good_in_this_process() -> None:
 async def test_any_principal_has_words(name: str) -> None:
     word = await states().signed(RUN, name, 1, 60)
     assert len(word) < 512 and await states().read(word, name) == (RUN, 1)
+
+
+QUESTIONS = types.ElicitRequest(
+    params=types.ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+)
+YES = types.ElicitResult(action="accept", content={})
+
+
+class Calls(HeldCalls):
+    """Calls that ask so often, one after the other or at once, and give what was said."""
+
+    def __init__(self) -> None:
+        super().__init__(states())
+        self.ended = asyncio.Event()
+
+    async def call(self, *, times: int = 1, at_once: bool = False, bound: float = 60) -> Any:
+        async def work(ask: Ask) -> list[Any]:
+            try:
+                if at_once:
+                    return await asyncio.gather(
+                        *(ask(QUESTIONS, types.ElicitResult, bound) for _ in range(times))
+                    )
+                return [await ask(QUESTIONS, types.ElicitResult, bound) for _ in range(times)]
+            finally:
+                self.ended.set()
+
+        return await within(self.outcome(self.begin("ann", None, work)))
+
+    async def again(self, asked: types.InputRequiredResult, *answers: Any, principal: str = "ann") -> Any:
+        given = dict(zip(asked.input_requests or {}, answers, strict=False))
+        params = types.CallToolRequestParams(
+            name="x", request_state=asked.request_state, input_responses=given
+        )
+        return await within(self.outcome(await self.back(params, principal)))
+
+
+async def test_each_word_is_good_once_and_for_its_principal() -> None:
+    calls = Calls()
+    first = await calls.call(times=2)
+    with pytest.raises(MCPError, match=MAY_HAVE_RUN):
+        await calls.again(first, YES, principal="bob")
+    second = await calls.again(first, YES)
+    assert first.request_state != second.request_state
+    with pytest.raises(MCPError, match=MAY_HAVE_RUN):
+        await calls.again(first, YES)
+    assert await calls.again(second, YES) == [YES, YES]
+
+
+async def test_what_is_asked_at_once_is_asked_together() -> None:
+    calls = Calls()
+    asked = await calls.call(times=3, at_once=True)
+    assert len(asked.input_requests) == 3
+    said = await calls.again(asked, YES, YES)
+    assert said[:2] == [YES, YES] and said[2].message == held_calls.NO_ANSWER
+
+
+async def test_a_call_whose_client_stays_away_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_calls, "RETURN_SECONDS", 0.01)
+    calls = Calls()
+    asked = await calls.call(bound=0.01)
+    await within(calls.ended.wait())
+    with pytest.raises(MCPError, match="too late"):
+        await calls.again(asked, YES)
+
+
+async def test_so_many_calls_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_calls, "MAX_HELD", 1)
+    calls = Calls()
+    asked = await calls.call(times=2)
+    (refused,) = await calls.call()
+    assert refused.message == held_calls.TOO_MANY
+    # What asks already may ask more, and makes place when it is over.
+    assert await calls.again(await calls.again(asked, YES), YES) == [YES, YES]
+    assert isinstance(await calls.call(), types.InputRequiredResult)
+
+
+async def test_a_client_that_leaves_ends_its_call() -> None:
+    calls = Calls()
+    began = asyncio.Event()
+
+    async def work(_: Ask) -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            calls.ended.set()
+
+    waiting = asyncio.create_task(calls.outcome(calls.begin("ann", None, work)))
+    await within(began.wait())
+    waiting.cancel()
+    await within(calls.ended.wait())

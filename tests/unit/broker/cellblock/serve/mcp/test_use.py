@@ -9,18 +9,19 @@ from mcp import Client
 from mcp_types import Implementation
 
 from cellblock.run.policy.asking import Caller
-from cellblock.run.response import RunResponse
+from cellblock.run.response import RunResponse, TraceEntry
 from cellblock.serve.mcp import use
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.use import (
     MAX_NAME_CHARS,
+    MAX_NAMES,
     MAX_PRINCIPALS,
-    MAX_SERVERS,
     USES_FILE,
     UseLog,
     add_uses,
     read_uses,
 )
+from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.types.typescript import declare_server
 from support.entries import settings
 from support.standing_service import StandingService, server
@@ -43,9 +44,8 @@ async def test_the_most_used_of_late_come_first(tmp_path: Path, monkeypatch: pyt
     await noted(tmp_path, "often", "once")
     await noted(tmp_path, "often")
     await noted(tmp_path, "other", principal="another")
-    assert UseLog(tmp_path).ranked("editor") == ["often", "once", "old"]
-    assert UseLog(tmp_path).ranked("another") == ["other"]
-    assert UseLog(tmp_path).ranked("nobody") == []
+    ranked = {name: UseLog(tmp_path).ranked(name) for name in ("editor", "another", "nobody")}
+    assert ranked == {"editor": ["often", "once", "old"], "another": ["other"], "nobody": []}
 
 
 async def test_what_a_client_is_shown_does_not_change_while_it_works(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ async def test_a_file_of_somebody_else_stays(tmp_path: Path, text: str) -> None:
 
 def test_the_file_is_bounded_and_private(tmp_path: Path) -> None:
     add_uses(tmp_path, [(f"p{number}", "s") for number in range(MAX_PRINCIPALS + 5)])
-    add_uses(tmp_path, [("last", f"s{number}") for number in range(MAX_SERVERS + 5)])
-    kept = read_uses(tmp_path)
-    assert kept is not None and len(kept) == MAX_PRINCIPALS and "p0" not in kept
-    assert len(kept["last"]) == MAX_SERVERS and f"s{MAX_SERVERS + 4}" in kept["last"]
+    add_uses(tmp_path, [("last", f"s{number}") for number in range(MAX_NAMES + 5)])
+    kept = read_uses(tmp_path) or {}
+    assert [*kept] == [*(f"p{number}" for number in range(6, MAX_PRINCIPALS + 5)), "last"]
+    assert [*kept["last"]] == [f"s{number}" for number in range(5, MAX_NAMES + 5)]
     assert (tmp_path / USES_FILE).stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == [USES_FILE]
     longest = [(f"{number}{'𝄞' * MAX_NAME_CHARS}"[:MAX_NAME_CHARS], "") for number in range(MAX_PRINCIPALS)]
@@ -110,8 +110,8 @@ async def brought(client: Client, code: str) -> dict[str, str]:
 
 
 async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
-    made = settings(tmp_path, frontend={"declaration_chars": 0})
-    service = Naming(made, server("a", "one"), server("b", "two"))
+    about = settings(tmp_path, frontend={"declaration_chars": 0})
+    service = Naming(about, server("a", "one"), server("b", "two"))
     async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         assert list(await brought(client, "a")) == ["a"]
         assert await brought(client, "a") == {}
@@ -168,3 +168,35 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
     await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
     assert "function tool_19(" in (await told("editor")).partition("servers/b")[2]
     assert "function tool_19(" not in await told("another")
+
+
+class Calling(Naming):
+    """The script has called `put_98` of the server `b`."""
+
+    async def wait_until_learnt(self, bound: float) -> None:
+        pass
+
+    async def run_request(self, request: dict[str, Any], _: Caller, **__: Any) -> RunResponse:
+        called = TraceEntry(server_id="b", tool_name="put_98", duration_ms=1, ok=True)
+        return RunResponse(logs=[], diagnostics=[], tool_trace=[called], servers=("b",))
+
+
+async def test_a_tool_that_a_client_has_called_is_described_first_at_its_next_start(tmp_path: Path) -> None:
+    service = Calling(settings(tmp_path), server("a", "put"), server("b", *(f"put_{n}" for n in range(99))))
+    service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
+    about = Implementation(name="claude-code", version="3.0")
+    texts: list[str] = []
+    for _ in range(2):
+        async with Client(
+            FrontServer(service, version="1").open(), mode="legacy", client_info=about
+        ) as client:  # type: ignore[arg-type]
+            texts.append((await client.list_tools()).tools[0].description or "")
+            await client.call_tool("codemode.run", {"code": ""})
+        await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
+    assert [("function put_98(" in text, ": put_98, put_0," in text) for text in texts] == [
+        (False, False),
+        (True, True),
+    ]
+    assert all(
+        len(text) <= 4_096 and ", ".join(ERROR_CLASSES) in text and "`diagnostics`" in text for text in texts
+    )

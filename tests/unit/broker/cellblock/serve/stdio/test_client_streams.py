@@ -156,15 +156,9 @@ LONG = b'"x":"' + b"\\n" * LIMIT + b'"'
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
 async def test_a_line_that_is_too_long_is_dropped_whole(line: bytes, request_id: Any, end: bytes) -> None:
-    if not end:
-        assert await read(fed(b"before\n" + line)) == [b"before\n", (request_id,)]
-    else:
-        assert await read(fed(b"before\n" + line + end + b"behind\nhalf")) == [
-            b"before\n",
-            (request_id,),
-            b"behind\n",
-            b"half",
-        ]
+    behind = [b"behind\n", b"half"] if end else []
+    data = b"".join([b"before\n", line, end, *behind])
+    assert await read(fed(data)) == [b"before\n", (request_id,), *behind]
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1, 2, LIMIT, LIMIT + 1])

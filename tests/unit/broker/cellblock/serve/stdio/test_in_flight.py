@@ -55,10 +55,9 @@ def test_what_may_be_sent_twice_is_and_all_else_gets_an_error(flight: InFlight) 
     for key, method in enumerate((*twice, "server/discover"), 10):
         client(flight, asking(key, method))
     client(flight, asking("20"), asking(20), asking(21, "subscriptions/listen"))
-    told = messages(flight.lost("it went"))
-    assert [(one["id"], one["error"]["code"], one["error"]["message"]) for one in told] == [
-        (key, -32000, "it went") for key in ("20", 20, 21)
-    ]
+    assert [
+        (one["id"], one["error"]["code"], one["error"]["message"]) for one in messages(flight.lost("it went"))
+    ] == [(key, -32000, "it went") for key in ("20", 20, 21)]
     again = messages(flight.again())
     assert again[:2] == [{**INITIALIZE, "id": AGAIN}, INITIALIZED]
     assert [one["id"] for one in again[2:]] == list(range(10, 17))

@@ -29,10 +29,10 @@ def definition(raw: str | dict[str, Any]) -> ToolDefinition | Withheld:
     return admit((raw if isinstance(raw, str) else json.dumps(raw)).encode())
 
 
-def digest_of(raw: str | dict[str, Any]) -> str:
-    admitted = definition(raw)
-    assert isinstance(admitted, ToolDefinition)
-    return admitted.digest
+def admitted(raw: str | dict[str, Any]) -> ToolDefinition:
+    found = definition(raw)
+    assert isinstance(found, ToolDefinition)
+    return found
 
 
 SAME = [
@@ -94,12 +94,12 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 def test_equal_json_has_one_digest(one: str, other: str) -> None:
-    assert digest_of(one) == digest_of(other)
+    assert admitted(one).digest == admitted(other).digest
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_json_that_differs_has_another_digest(one: str, other: str) -> None:
-    assert digest_of(one) != digest_of(other)
+    assert admitted(one).digest != admitted(other).digest
     assert definition(one) != definition(other)
 
 
@@ -152,7 +152,7 @@ def test_a_tool_over_a_cap_is_left_out_and_one_within_a_higher_one_is_not(
     assert len(refused.name) <= SHOWN_NAME_CHARS
     if cap != "MAX_TOOL_DEPTH":
         monkeypatch.setattr(definitions, cap, 10**6)
-        assert isinstance(definition({"inputSchema": {"type": "object"}, **raw}), ToolDefinition)
+        assert admitted({"inputSchema": {"type": "object"}, **raw})
 
 
 def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,10 +178,8 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
         "_meta": {"x": 1},
         "icons": [{"src": "https://example.com/i.png", "sizes": ["any"]}],
     }
-    admitted = definition({**raw, "execution": {"taskSupport": "odd"}})
-    assert isinstance(admitted, ToolDefinition)
-    assert admitted.definition == raw
-    assert not admitted.odd
+    found = admitted({**raw, "execution": {"taskSupport": "odd"}})
+    assert (found.definition, found.odd) == (raw, False)
 
 
 @pytest.mark.parametrize(
@@ -221,19 +219,17 @@ async def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
     ],
 )
 def test_what_is_odd_of_a_tool_is_dropped_alone(odd: dict[str, Any]) -> None:
-    admitted = definition(odd)
-    assert isinstance(admitted, ToolDefinition)
-    assert admitted.definition == {"name": "5"}
+    assert admitted(odd).definition == {"name": "5"}
 
 
 PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
-    ("given", "schemas"),
+    "schemas",
     [
         *(
-            ({"inputSchema": schema}, (schema, None))
+            {"inputSchema": schema}
             for schema in (
                 {},
                 {"type": "array", "items": {"type": "integer"}},
@@ -243,18 +239,13 @@ PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
                 PLAIN,
             )
         ),
-        ({}, (None, None)),
-        (
-            {"inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
-            ({"type": "object"}, {"type": "array"}),
-        ),
+        {},
+        {"inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
     ],
 )
-def test_any_schema_comes_back(given: dict[str, Any], schemas: tuple[Any, Any]) -> None:
-    admitted = definition({"name": "odd", **given})
-    assert isinstance(admitted, ToolDefinition)
-    assert (admitted.definition.get("inputSchema"), admitted.definition.get("outputSchema")) == schemas
-    assert not admitted.odd
+def test_any_schema_comes_back(schemas: dict[str, Any]) -> None:
+    found = admitted({"name": "odd", **schemas})
+    assert (found.definition, found.odd) == ({"name": "odd", **schemas}, False)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +253,10 @@ def test_any_schema_comes_back(given: dict[str, Any], schemas: tuple[Any, Any]) 
     [
         ({"properties": []}, {"properties": {}}),
         ({"properties": None}, {"properties": {}}),
-        ({"properties": {"a": "string", "b": [], "c": None, "d": True, "e": {"items": []}}}, None),
+        (
+            {"properties": {"a": "string", "b": [], "c": None, "d": True, "e": {"items": []}}},
+            {"properties": {"a": {"type": "string"}, "b": {}, "c": {}, "d": True, "e": {"items": {}}}},
+        ),
         ({"required": {}}, {}),
         ({"required": True}, {}),
         ({"required": "a"}, {}),
@@ -273,13 +267,10 @@ def test_any_schema_comes_back(given: dict[str, Any], schemas: tuple[Any, Any]) 
     ],
 )
 def test_parts_of_a_schema_that_are_none_are_mended_alone(
-    odd: dict[str, Any], mended: dict[str, Any] | None
+    odd: dict[str, Any], mended: dict[str, Any]
 ) -> None:
-    admitted = definition({"name": "odd", "inputSchema": odd})
-    assert isinstance(admitted, ToolDefinition)
-    parts = {"a": {"type": "string"}, "b": {}, "c": {}, "d": True, "e": {"items": {}}}
-    assert admitted.definition["inputSchema"] == ({"properties": parts} if mended is None else mended)
-    assert admitted.odd
+    found = admitted({"name": "odd", "inputSchema": odd})
+    assert (found.definition["inputSchema"], found.odd) == (mended, True)
 
 
 def small_tool(name: str, **fields: Any) -> dict[str, Any]:
@@ -304,13 +295,10 @@ class Lists:
         return {"_meta": {CARRIED: Page(items, str(number + 1) if more else None)}}
 
 
-async def read_of(lists: Any) -> Listing[Any]:
-    return await list_tools(lists, lists)
-
-
-async def read_pages(pages: list[list[Any]], endless: bool = False) -> Listing[Any]:
+async def read_pages(pages: list[list[Any]], **kind: Any) -> Listing[Any]:
     """What is read of a server with these pages."""
-    return await read_of(Lists(pages, endless=endless))
+    lists: Any = Lists(pages, **kind)
+    return await list_tools(lists, lists)
 
 
 @pytest.mark.parametrize("page", [[], [small_tool("same")]], ids=["empty pages", "the same page again"])
@@ -343,8 +331,7 @@ async def test_tools_that_are_left_out_count_and_are_named_up_to_a_number(
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
     read = await read_pages([[small_tool("a", description="good")], [small_tool("a", description="bad")]])
-    [kept] = read.kept
-    assert kept.definition["description"] == "good"
+    assert [one.definition["description"] for one in read.kept] == ["good"]
     assert not read.left_out
     assert "more than once" in read.notes[0] and read.notes[0].endswith(" a.")
 
@@ -370,7 +357,7 @@ async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPat
 async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
 
-    read = await read_of(Lists([[small_tool("a")], []], silent_after=1))
+    read = await read_pages([[small_tool("a")], []], silent_after=1)
     assert [one.name for one in read.kept] == ["a"]
     assert "within 0.05 s" in read.notes[0]
 
@@ -379,7 +366,7 @@ async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
 
     with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
-        await read_of(Lists([[]], silent_after=0))
+        await read_pages([[]], silent_after=0)
 
 
 def test_of_resources_what_is_malformed_or_too_long_is_left_out_with_the_reason() -> None:

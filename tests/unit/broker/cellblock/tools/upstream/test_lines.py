@@ -1,14 +1,18 @@
-"""What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer."""
+"""What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer;
+and no long step of the loop, however many parts something has."""
 
 import asyncio
 import functools
 import json
 import random
+import sys
 import tracemalloc
 import zlib
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,10 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.base.budget import Budget
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.tasks import end_tasks
+from cellblock.run.call_results import unwrap
+from cellblock.tools.upstream.dispatcher import Connection, sdk_result
 from cellblock.tools.upstream.failures import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
-from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.pace import MESSAGES_IN_STEP, Holding
+from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.framing import (
     ENDLESS,
     EndlessLine,
@@ -40,7 +49,11 @@ from cellblock.tools.upstream.wire.messages import (
     parts,
     read,
 )
-from support.http_server import serving
+from cellblock.tools.upstream.wire.repair import Page, carried
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
+from support.http_server import Answering, serving
+from support.loop_steps import longest_step
+from support.waits import until
 
 
 @given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60)), cap=st.integers(8, 40))
@@ -50,24 +63,23 @@ def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[
     got: list[bytes | int] = []
     for start, end in pairwise(places):
         got += told(splitter.feed(data[start:end]))
-    wanted = [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
-    assert got == wanted
+    assert got == [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
 
 
 def told(lines: list[bytes | TooLong]) -> list[bytes | int]:
     return [line.size if isinstance(line, TooLong) else line for line in lines]
 
 
-ANSWERS = [
-    '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
-    '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
-    '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
-    '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
-    ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
-]
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
+        '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
+        '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
+        '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
+        ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
+    ],
+)
 @pytest.mark.parametrize("chunk", [1, 7, 600, 65536])
 def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: int) -> None:
     text = answer.replace("FILL", "x" * 3_000)
@@ -90,8 +102,7 @@ def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: i
     ],
 )
 def test_a_line_that_names_no_request_answers_none(line: str) -> None:
-    text = line.replace("FILL", "x" * 3_000)
-    (line_of,) = LineSplitter(1_000).feed(text.encode() + b"\n")
+    (line_of,) = LineSplitter(1_000).feed(line.replace("FILL", "x" * 3_000).encode() + b"\n")
     assert isinstance(line_of, TooLong) and line_of.unread.id is None
 
 
@@ -140,8 +151,7 @@ def test_what_is_no_batch_is_one_thing() -> None:
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
-    line = json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode()
-    item = message(line)
+    item = message(json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode())
     assert isinstance(item, Result) and item.mended == "half characters became U+FFFD"
     assert json.loads(item.body) == {"a\ufffd": ["\ufffdx", "\U0001f600"]}
     item = message(b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}')
@@ -265,14 +275,17 @@ def coded() -> dict[str, tuple[str, bytes]]:
     }
 
 
-class Sending(BaseHTTPRequestHandler):
+class Sending(Answering):
     """/N sends N bytes, /gzip 100 MB in 100 KB, other names what `coded` has, and /chunked chunks without end."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         if self.path == "/chunked":
-            self.start(("transfer-encoding", "chunked"))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
             chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
             try:
                 while True:
@@ -282,18 +295,7 @@ class Sending(BaseHTTPRequestHandler):
             return
         name = self.path[1:]
         coding, body = coded()[name] if name in coded() else ("", b"x" * int(name))
-        self.start(("content-length", str(len(body))), ("content-encoding", coding))
-        self.wfile.write(body)
-
-    def start(self, *headers: tuple[str, str]) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        for name, value in headers:
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to stderr."""
+        self.answer(200, body, content_type="application/json", content_encoding=coding)
 
 
 @pytest.fixture(scope="module")
@@ -367,3 +369,118 @@ async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert turns >= len(pieces)
     assert sum(map(len, pieces)) <= MOST_RATIO * len(bomb) + FREE_BYTES
+
+
+# ---- no step of the loop is long, however many parts something has ---------------------------------------
+
+
+SIZE = 16_000_000
+
+
+def filled(start: bytes, part: bytes, end: bytes) -> bytes:
+    """About `SIZE` bytes of one part."""
+    return start + part * (SIZE // len(part)) + end
+
+
+@functools.cache
+def members() -> bytes:
+    """The same of an object; not made by each process that collects tests."""
+    return b"{%s}" % b",".join(b'"%d":1' % number for number in range(SIZE // 11))
+
+
+Body = Callable[[], bytes]
+
+
+def script_gets(body: bytes) -> object:
+    """The first bytes of what a script gets of a result."""
+    result: ToolResult = carried(sdk_result("tools/call", Result(1, body), None)["_meta"])
+    assert not result.remarks()
+    return unwrap(result, server="s", tool="t", box="only").body[:30]
+
+
+def listed(body: bytes) -> int:
+    """How many items are taken of a page of tools."""
+    page: Page = carried(sdk_result("tools/list", Result(1, body), None)["_meta"])
+    return len(page.items)
+
+
+def contents(body: bytes) -> int:
+    """How many contents a script gets of a resource."""
+    return ResourceResult(body).for_script()[0].count(b"1")
+
+
+@pytest.mark.parametrize(
+    ("taken", "body", "gets"),
+    [
+        (script_gets, lambda: filled(b'{"content":[', b"1,", b"1]}"), b'{"content":[1,1,1,1,1,1,1,1,1,'),
+        (script_gets, lambda: b'{"content":[%s]}' % members(), b'{"content":[{"0":1,"1":1,"2":1'),
+        (script_gets, lambda: b'{"structuredContent":%s}' % members(), b'{"0":1,"1":1,"2":1,"3":1,"4":1'),
+        (
+            script_gets,
+            lambda: filled(b'{"structuredContent":{"only":[', b"1,", b"1]}}"),
+            b"[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1",
+        ),
+        (script_gets, lambda: members()[:-1] + b',"content":[{"type":"text","text":"said"}]}', b'"said"'),
+        (listed, lambda: filled(b'{"tools":[', b"1,", b"1]}"), MOST_ITEMS),
+        (listed, lambda: b'{"tools":%s}' % members(), 0),
+        (contents, lambda: filled(b'{"contents":[', b"1,", b"1]}"), MOST_ITEMS),
+    ],
+    ids=[
+        *("items", "members of a block", "members of a value", "one member", "members beside"),
+        *("list", "list as an object", "contents"),
+    ],
+)
+async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
+    taken: Callable[[bytes], object], body: Body, gets: object
+) -> None:
+    """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
+    made = body()
+    with longest_step() as longest:
+        await asyncio.sleep(0)
+        found = taken(made)
+        await asyncio.sleep(0)
+    assert found == gets
+    assert longest[0] < 0.3
+
+
+class NoWire:
+    """A wire on which nothing is sent."""
+
+    where = "nowhere"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("part", [b"1,", b'{"method":"a"},', b"{},"], ids=["numbers", "notices", "objects"])
+async def test_a_batch_of_very_many_messages_is_none(part: bytes) -> None:
+    noted: list[str] = []
+    nowhere: Any = NoWire()
+    connection = Connection(nowhere, asyncio.Event(), noted.append)
+    with longest_step() as longest:
+        assert await connection.received(filled(b"[", part, b"1]")) == 1
+    assert len(noted) <= 1
+    assert longest[0] < 0.3
+
+
+CHATTERS = "import sys; sys.stdout.write('1\\n' * 100_000); sys.stdout.flush(); sys.stdin.read()"
+
+
+async def test_of_many_lines_few_are_read_before_others_have_their_turn(tmp_path: Path) -> None:
+    passes, noted = 0, Counter[int]()
+
+    async def ticking() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", CHATTERS])
+    with (tmp_path / "log").open("w") as log:
+        holding = Holding(Budget.of_servers(), "chatters")
+        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([passes]))
+            tasks = [asyncio.create_task(ticking()), asyncio.create_task(wire.run(connection))]
+            await until(lambda: noted.total() > 800, "some have come")
+            await end_tasks(*tasks)
+    assert max(noted.values()) <= MESSAGES_IN_STEP + 1

@@ -1,6 +1,8 @@
 """What a person or a model reads of what a server asks: whose it is, and nothing hidden."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.outstanding import Outstanding, Routing
+from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.requester import CallOrigin
 
 HIDDEN = "\u202e\U000e0041\u200b\x1b]52;c;aGk=\x07"
@@ -47,13 +49,17 @@ class Person:
         self.asked.append(params)
 
 
-def _context(call: Outstanding) -> Any:
-    """Makes what the SDK gives a callback for what a server asks on the stream of a call's answer."""
-    return SimpleNamespace(request_id=call.number)
+@asynccontextmanager
+async def during_call(person: Person) -> AsyncIterator[tuple[Routing, Any]]:
+    """While a call is made: what hears the server, and what the SDK gives a callback for what it asks meanwhile."""
+    routing = Routing("files", Redactor(ServerConfig(command="x")))
+    async with asyncio.timeout(30) as clock:
+        with routing.call("x", {}, clock, CallOrigin(person)) as call:
+            yield routing, SimpleNamespace(request_id=call.number)
 
 
 async def test_texts_of_servers_are_plain_and_named() -> None:
-    person, routing = Person(), Routing("files", Redactor(ServerConfig(command="x")))
+    person = Person()
     field = {"type": "string", "title": f"T{HIDDEN}", "enum": ["a"], "enumNames": [f"A{HIDDEN}"]}
     form = types.ElicitRequestFormParams.model_validate(
         {
@@ -72,65 +78,56 @@ async def test_texts_of_servers_are_plain_and_named() -> None:
     logged = types.LoggingMessageNotificationParams(
         level="info", logger=f"l{HIDDEN}", data={f"k{HIDDEN}": [f"v{HIDDEN}"]}
     )
-    async with asyncio.timeout(30) as clock:
-        with routing.call("x", {}, clock, CallOrigin(person)) as call:
-            await routing.elicit(_context(call), form)
-            await routing.sample(_context(call), sampled)
-            routing.logged(logged)
+    async with during_call(person) as (routing, context):
+        await routing.elicit(context, form)
+        await routing.sample(context, sampled)
+        routing.logged(logged)
     shown = "".join(one.model_dump_json() for one in person.asked)
     assert not any(part in shown for part in ("\u202e", "\U000e0041", "\u200b", "\\u001b", "\\u0007")), shown
     assert person.asked[0].message.startswith("files: bank: a\n")
     assert person.asked[1].system_prompt.startswith("files asks:\nYou are")
 
 
-@pytest.mark.parametrize(
-    ("properties", "asked"),
-    [
-        ({"f": {"type": "string", "enum": ["a", "b"], "default": "a"}}, True),
-        ({"f": {"type": "string", "enum": ["می‌خواهم"]}}, True),
-        ({"f": {"type": "string", "enum": ["a", "b\u202e"]}}, False),
-        ({"f": {"type": "string", "oneOf": [{"const": "a\x1b[2J", "title": "A"}]}}, False),
-        ({"f": {"type": "array", "items": {"type": "string", "enum": ["a\U000e0041"]}}}, False),
-        ({"f\u200b": {"type": "string"}}, False),
-    ],
-)
-async def test_a_form_whose_choices_hide_something_is_not_shown(
-    properties: dict[str, Any], asked: bool
-) -> None:
-    person, routing = Person(), Routing("files", Redactor(ServerConfig(command="x")))
-    form = types.ElicitRequestFormParams.model_validate(
-        {
-            "mode": "form",
-            "message": "m",
-            "requestedSchema": {"type": "object", "properties": properties},
-        }
+def form(**properties: Any) -> types.ElicitRequestParams:
+    schema = {"type": "object", "properties": properties}
+    return types.ElicitRequestFormParams.model_validate(
+        {"mode": "form", "message": "m", "requestedSchema": schema}
     )
-    async with asyncio.timeout(30) as clock:
-        with routing.call("x", {}, clock, CallOrigin(person)) as call:
-            answer = await routing.elicit(_context(call), form)
-    assert isinstance(answer, types.ElicitResult) is asked is bool(person.asked), answer
 
 
-@pytest.mark.parametrize(
-    ("url", "opened"),
-    [
-        ("https://example.com/x?y=1", True),
-        ("http://127.0.0.1:9/x", True),
-        ("javascript:alert(1)", False),
-        ("data:text/html,x", False),
-        ("file:///etc/passwd", False),
-        ("vscode://x/y", False),
-        ("https://bank.example@evil.example/", False),
-        ("https://ex\u202eample.com/", False),
-        ("https:///x", False),
-    ],
-)
-async def test_only_pages_of_the_web_are_opened(url: str, opened: bool) -> None:
-    person, routing = Person(), Routing("files", Redactor(ServerConfig(command="x")))
-    params = types.ElicitRequestURLParams.model_validate(
+def page(url: str) -> types.ElicitRequestParams:
+    return types.ElicitRequestURLParams.model_validate(
         {"mode": "url", "message": "m", "url": url, "elicitationId": "1"}
     )
-    async with asyncio.timeout(30) as clock:
-        with routing.call("x", {}, clock, CallOrigin(person)) as call:
-            answer = await routing.elicit(_context(call), params)
-    assert isinstance(answer, types.ElicitResult) is opened is bool(person.asked), answer
+
+
+@pytest.mark.parametrize(
+    ("params", "asked"),
+    [
+        (form(f={"type": "string", "enum": ["a", "b"], "default": "a"}), True),
+        (form(f={"type": "string", "enum": ["می‌خواهم"]}), True),
+        # A form whose names or choices hide something.
+        (form(f={"type": "string", "enum": ["a", "b\u202e"]}), False),
+        (form(f={"type": "string", "oneOf": [{"const": "a\x1b[2J", "title": "A"}]}), False),
+        (form(f={"type": "array", "items": {"type": "string", "enum": ["a\U000e0041"]}}), False),
+        (form(**{"f\u200b": {"type": "string"}}), False),
+        # Only pages of the web are opened.
+        (page("https://example.com/x?y=1"), True),
+        (page("http://127.0.0.1:9/x"), True),
+        (page("javascript:alert(1)"), False),
+        (page("data:text/html,x"), False),
+        (page("file:///etc/passwd"), False),
+        (page("vscode://x/y"), False),
+        (page("https://bank.example@evil.example/"), False),
+        (page("https://ex\u202eample.com/"), False),
+        (page("https:///x"), False),
+    ],
+    ids=lambda one: ascii(getattr(one, "url", None) or getattr(one, "requested_schema", one)),
+)
+async def test_what_hides_something_or_is_no_page_of_the_web_is_not_shown(
+    params: types.ElicitRequestParams, asked: bool
+) -> None:
+    person = Person()
+    async with during_call(person) as (routing, context):
+        answer = await routing.elicit(context, params)
+    assert isinstance(answer, types.ElicitResult) is asked is bool(person.asked), answer

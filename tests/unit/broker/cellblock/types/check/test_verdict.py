@@ -163,8 +163,7 @@ async def test_a_repeated_error_is_told_once_with_its_number(faults: Faults) -> 
 )
 def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | None) -> None:
     observed = {name: ToolOutput("observed", "", samples=count) for name, count in (("list", 1), ("find", 3))}
-    complaint = Complaint("member", "", "y", receiver="{ name: string; }")
-    said = of_observed(complaint, code, observed)
+    said = of_observed(Complaint("member", "", "y", receiver="{ name: string; }"), code, observed)
     assert (f"Observed, not declared: {told}." in said) if told else said == ""
 
 
@@ -232,35 +231,35 @@ def in_both(faults: Faults) -> Faults:
     return run
 
 
-TOLD = [
-    (
-        "console.log(i.status === 'Closed');",
-        "Closed",
-        'mean "closed"? Declared: "closed", "in_progress", "open".',
-    ),
-    ("console.log('Closed' != i.maybe);", "Closed", '"closed"?'),
-    ("console.log(i.maybe?.length && i.maybe === 'inProgress');", "inProgress", '"in_progress"?'),
-    ("console.log(i.mixed === 'hihg');", "hihg", 'mean "high"? Declared: "high", "low".'),
-    ("console.log(i.phase === 'ship_99');", "ship_99", "Declared: "),
-    ("console.log(i.phase === 'build-7');", "build-7", '"build_7"?'),
-    ("switch (i.phase) { case 'build-7': }", "build-7", '"build_7"?'),
-    (
-        "switch (i.status) { case 'open': f(); break; case 'Closed': f(); } function f() {}",
-        "Closed",
-        '"closed"?',
-    ),
-    ("const wanted = 'Closed'; issues.find((one) => one.status === wanted);", "Closed", '"closed"?'),
-    ("const { status } = i; if (status === 'Closed') f(); function f() {}", "Closed", '"closed"?'),
-    ("console.log(i.history.includes('Closed'));", "Closed", '"closed"?'),
-    ("issues.map((one) => one.status).indexOf('Closed');", "Closed", '"closed"?'),
-    # The other one is no name for what was meant.
-    ("issues.filter((one) => one.status === 'open' || one.status === 'Closed');", "Closed", '"closed"?'),
-    ("console.log(o.state === 'open');", "open", '"OPEN"?'),
-    ("console.log(i.status === 'x' ? 'Closed' : 'open');", "x", "Declared:"),
-]
-
-
-@pytest.mark.parametrize(("code", "value", "hint"), TOLD)
+@pytest.mark.parametrize(
+    ("code", "value", "hint"),
+    [
+        (
+            "console.log(i.status === 'Closed');",
+            "Closed",
+            'mean "closed"? Declared: "closed", "in_progress", "open".',
+        ),
+        ("console.log('Closed' != i.maybe);", "Closed", '"closed"?'),
+        ("console.log(i.maybe?.length && i.maybe === 'inProgress');", "inProgress", '"in_progress"?'),
+        ("console.log(i.mixed === 'hihg');", "hihg", 'mean "high"? Declared: "high", "low".'),
+        ("console.log(i.phase === 'ship_99');", "ship_99", "Declared: "),
+        ("console.log(i.phase === 'build-7');", "build-7", '"build_7"?'),
+        ("switch (i.phase) { case 'build-7': }", "build-7", '"build_7"?'),
+        (
+            "switch (i.status) { case 'open': f(); break; case 'Closed': f(); } function f() {}",
+            "Closed",
+            '"closed"?',
+        ),
+        ("const wanted = 'Closed'; issues.find((one) => one.status === wanted);", "Closed", '"closed"?'),
+        ("const { status } = i; if (status === 'Closed') f(); function f() {}", "Closed", '"closed"?'),
+        ("console.log(i.history.includes('Closed'));", "Closed", '"closed"?'),
+        ("issues.map((one) => one.status).indexOf('Closed');", "Closed", '"closed"?'),
+        # The other one is no name for what was meant.
+        ("issues.filter((one) => one.status === 'open' || one.status === 'Closed');", "Closed", '"closed"?'),
+        ("console.log(o.state === 'open');", "open", '"OPEN"?'),
+        ("console.log(i.status === 'x' ? 'Closed' : 'open');", "x", "Declared:"),
+    ],
+)
 async def test_a_value_that_the_enum_does_not_have_is_told(
     in_both: Faults, code: str, value: str, hint: str
 ) -> None:

@@ -224,8 +224,7 @@ def test_guards_before_parsing() -> None:
         assert (found.samples, found.skipped, found.shape.texts) == (0, 1, False), (
             "it says nothing of the type"
         )
-    sample = observe("text", json.dumps(deep).encode(), 1.0, keep_sample=True).sample
-    assert sample == deep
+    assert observe("text", json.dumps(deep).encode(), 1.0, keep_sample=True).sample == deep
     assert parse_document(json.dumps(["[{" * 500, '"\\' * 99])) == ["[{" * 500, '"\\' * 99]
 
 

@@ -117,17 +117,17 @@ async def test_parsed_texts_are_values() -> None:
     assert [member["type"] for member in world.schema()["anyOf"]] == ["array", "string"]
 
 
-BOXES: list[tuple[dict[str, Any], str, str | None]] = [
-    ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
-    ({"x-dedalus-box": {"field": "other"}}, "value", None),
-    ({"x-fastmcp-wrap-result": True}, "result", "result"),
-    ({"title": "addOutput"}, "result", "result"),
-    ({"title": "addOutput"}, "value", None),
-    ({}, "result", None),
-]
-
-
-@pytest.mark.parametrize(("mark", "field", "expected"), BOXES)
+@pytest.mark.parametrize(
+    ("mark", "field", "expected"),
+    [
+        ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
+        ({"x-dedalus-box": {"field": "other"}}, "value", None),
+        ({"x-fastmcp-wrap-result": True}, "result", "result"),
+        ({"title": "addOutput"}, "result", "result"),
+        ({"title": "addOutput"}, "value", None),
+        ({}, "result", None),
+    ],
+)
 def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
     properties: dict[str, Any] = {field: {"$ref": "#/$defs/N"}}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [field], **mark}

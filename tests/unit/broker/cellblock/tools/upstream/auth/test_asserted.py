@@ -221,8 +221,7 @@ async def test_who_somebody_is_reaches_no_authorization_server_but_the_configure
         asserting(known, monkeypatch)
         who = await identity(tmp_path, known)
         login = grant_of(who, mine, grant)
-        headers = attack(mine, evil)
-        refused = httpx2.Response(401, headers=headers)
+        refused = httpx2.Response(401, headers=attack(mine, evil))
         assert await within(login.renewed(None, refused)) == ("granted" if is_granted else None)
         assert is_granted or login.problem
         # A logout shows nobody else what was granted.

@@ -38,17 +38,15 @@ class Login:
 
     async def begun(self, person: str = "oauth:ada", **more: Any) -> str:
         target = self.target(person)
-        refused = await challenge_of(target, 30)
-        assert refused is not None
+        refused: Any = await challenge_of(target, 30)
         return await begin(target, refused, await target.before(), REDIRECT, SECRET, **more)
 
     async def agreed(self, url: str) -> dict[str, str]:
         """What the redirect brings after a person has agreed."""
         async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=120) as http:
             page = await http.get(url, follow_redirects=True)
-            link = re.search(r'id="allow" href="([^"]+)"', page.text)
-            assert link is not None, page.text
-            last = await http.get(urljoin(str(page.url), link[1].replace("&amp;", "&")))
+            (link,) = re.findall(r'id="allow" href="([^"]+)"', page.text)
+            last = await http.get(urljoin(str(page.url), link.replace("&amp;", "&")))
         back = urlsplit(last.headers["location"])
         assert back._replace(query="").geturl() == REDIRECT
         return {name: values[0] for name, values in parse_qs(back.query).items()}
@@ -87,8 +85,8 @@ async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
     where, less = await finish(target, begun, brought["code"])
     assert where.startswith(("in ", "where brokers")) and less == ""
     assert login.under_way() == []
-    record = await login.target().before()
-    assert record is not None and record.tokens is not None
+    record: Any = await login.target().before()
+    assert record.tokens is not None
     assert (record.person, record.issuer) == ("oauth:ada", login.place.issuer)
     assert record.since and record.renewed >= record.since
     for other in ("", "oauth:eve", "token:ada", "oauth:Ada"):
@@ -205,7 +203,6 @@ async def test_a_client_is_registered_anew_for_another_redirect_only(login: Logi
         await finish(target, begun, brought["code"])
     assert [event["redirects"] for event in login.place.events("register")] == [[REDIRECT]]
     target = login.target()
-    refused = await challenge_of(target, 30)
-    assert refused is not None
+    refused: Any = await challenge_of(target, 30)
     await begin(target, refused, await target.before(), "https://cellblock.example/login/callback", SECRET)
     assert len(login.place.events("register")) == 2

@@ -7,7 +7,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,14 +26,14 @@ from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.exchange import check_endpoints
 from cellblock.tools.upstream.auth.login import log_in, status_of
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
-from support.http_server import serving
+from support.http_server import Answering, serving
 from support.params import mostly
 from support.waits import within
 
 Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
 
     server: Authority  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -44,50 +44,36 @@ class Handler(BaseHTTPRequestHandler):
         target, base = urlsplit(self.path), self.server.base
         asked = parse_qs(target.query)
         if target.path == "/authorize":
-            self.send_response(302)
             back = f"{asked['redirect_uri'][0]}?code=the-code&state={asked['state'][0]}{self.server.returned}"
-            self.send_header("Location", back)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(302, Location=back)
         elif target.path.startswith("/.well-known/oauth-protected-resource"):
             servers = [base + self.server.issuer_path]
-            self.answer("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
+            self.say("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
         elif target.path == self.server.metadata_at:
-            endpoints = {f"{name}_endpoint": f"{base}/{name}" for name in ("authorization", "token")}
-            endpoints["authorization_endpoint"] = f"{base}/authorize"
-            self.answer(
-                "metadata", {"issuer": base, **endpoints, "registration_endpoint": f"{base}/register"}
-            )
+            places = {"authorization": "authorize", "token": "token", "registration": "register"}
+            endpoints = {f"{name}_endpoint": f"{base}/{path}" for name, path in places.items()}
+            self.say("metadata", {"issuer": base, **endpoints})
         else:
-            self.answer("nothing", {}, 404)
+            self.say("nothing", {}, 404)
 
     def do_POST(self) -> None:
         """Registration, tokens, and the MCP server."""
-        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        sent = self.body()
         if self.path == "/register":
-            self.answer("client", {**json.loads(sent), "client_id": "c"}, 201)
+            self.say("client", {**json.loads(sent), "client_id": "c"}, 201)
         elif self.path == "/token" and self.server.is_github and "json" not in self.headers.get("Accept", ""):
-            self.send_response(200)
-            self.send_header("Content-Length", "22")
-            self.end_headers()
-            self.wfile.write(b"access_token=the-token")
+            self.answer(200, b"access_token=the-token")
         elif self.path == "/token":
-            self.answer("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
+            self.say("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
         else:
-            self.answer("mcp", {}, 401)
+            self.say("mcp", {}, 401)
 
-    def answer(self, what: str, body: dict[str, Any], status: int = 200) -> None:
+    def say(self, what: str, body: dict[str, Any], status: int = 200) -> None:
         """Sends JSON, as the test has it."""
+        self.server.asked.append(what)
         changed, body = self.server.change(what, body)
-        sent = json.dumps(body).encode()
-        self.send_response(changed or status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
+        sent = json.dumps(body).replace("BASE", self.server.base).encode()
+        self.answer(changed or status, sent, Content_Type="application/json")
 
 
 class Authority(ThreadingHTTPServer):
@@ -96,6 +82,7 @@ class Authority(ThreadingHTTPServer):
     def __init__(self, change: Change, returned: str = "") -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.change = change
+        self.asked: list[str] = []
         self.base = f"http://127.0.0.1:{self.server_port}"
         self.returned = returned
         self.metadata_at = "/.well-known/oauth-authorization-server"
@@ -118,10 +105,9 @@ async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Lo
     visits: list[asyncio.Future[Any]] = []
 
     def say(text: str) -> None:
-        url = re.search(r"http://\S+", text)
-        assert url is not None
+        (url,) = re.findall(r"http://\S+", text)
         loop = asyncio.get_running_loop()
-        visits.append(loop.run_in_executor(None, lambda: urllib.request.urlopen(url[0], timeout=10).read()))
+        visits.append(loop.run_in_executor(None, lambda: urllib.request.urlopen(url, timeout=10).read()))
 
     said = await within(log_in(place, browser=None, bound=10, say=say))
     await asyncio.gather(*visits)
@@ -129,35 +115,21 @@ async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Lo
 
 
 @pytest.mark.parametrize("returned", mostly(["&iss={issuer}"], ["", "&iss={issuer}"]))
-@pytest.mark.parametrize("slash_at", ["metadata", "resource"])
-async def test_an_issuer_may_differ_by_a_root_slash(tmp_path: Path, slash_at: str, returned: str) -> None:
-    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        if asked == slash_at == "metadata":
-            body["issuer"] += "/"
-        elif asked == slash_at == "resource":
-            body["authorization_servers"] = [f"{authority.base}/"]
-        return 0, body
-
+@pytest.mark.parametrize(
+    ("change", "slash"),
+    [(odd("metadata", issuer="BASE/"), "/"), (odd("resource", authorization_servers=["BASE/"]), "")],
+    ids=["metadata", "resource"],
+)
+async def test_an_issuer_may_differ_by_a_root_slash(
+    tmp_path: Path, change: Change, slash: str, returned: str
+) -> None:
     authority = Authority(change)
-    spelled = f"{authority.base}{'/' if slash_at == 'metadata' else ''}"
-    authority.returned = returned.format(issuer=spelled)
+    authority.returned = returned.format(issuer=authority.base + slash)
+    configured = {"servers": {"notes": {"issuer": f"{authority.base}/"}}}
     with serving(authority):
-        _, said = await logged_in(authority, tmp_path / "a")
-        assert said.startswith("Logged in to notes")
-        configured = {"servers": {"notes": {"issuer": f"{authority.base}/"}}}
-        _, said = await logged_in(authority, tmp_path / "b", **configured)
-        assert said.startswith("Logged in to notes")
-
-
-@pytest.mark.parametrize("issuer", ["https://somebody-else.example", "{base}/tenant", "{base}//"])
-async def test_another_issuer_is_refused_in_words(tmp_path: Path, issuer: str) -> None:
-    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        return 0, {**body, "issuer": issuer.format(base=authority.base)} if asked == "metadata" else body
-
-    authority = Authority(change)
-    with serving(authority), pytest.raises(LoginError, match="issuer mismatch") as caught:
-        await logged_in(authority, tmp_path)
-    assert "Error" not in caught.value.message
+        for folder, auth in (("a", {}), ("b", configured)):
+            _, said = await logged_in(authority, tmp_path / folder, **auth)
+            assert said.startswith("Logged in to notes")
 
 
 @pytest.mark.parametrize(
@@ -259,13 +231,7 @@ async def test_private_addresses_only_where_the_server_is(host: str, server: str
 
 @pytest.mark.parametrize("place", ["resource", "authorization"])
 async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> None:
-    asked: list[str] = []
-
-    def change(what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        asked.append(what)
-        return 0, body
-
-    authority = Authority(change)
+    authority = Authority(odd("nothing"))
     with serving(authority):
         if place == "resource":
             where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
@@ -280,57 +246,40 @@ async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> 
             metadata = OAuthMetadata.model_validate({"issuer": "https://8.8.8.8", **endpoints})
             with pytest.raises(LoginError, match="private address"):
                 await within(check_endpoints(metadata, "https://8.8.8.8/mcp"))
-    assert asked == []
+    assert authority.asked == []
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "told"),
+    ("change", "told"),
     [
-        ("http://login.example/authorize", "neither https nor on this machine"),
-        ("ftp://login.example/authorize", "has no metadata"),
-        ("javascript:alert(1)//", "has no metadata"),
-        ("data:text/html,x", "has no metadata"),
-    ],
-)
-async def test_nobody_is_led_where_a_browser_should_not_go(tmp_path: Path, endpoint: str, told: str) -> None:
-    """Metadata that names such a place is refused, or none at all."""
-
-    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        if asked == "metadata":
-            return 0, {**body, "authorization_endpoint": endpoint}
-        return 0, body
-
-    authority = Authority(change)
-    with serving(authority), pytest.raises(LoginError, match=told):
-        await logged_in(authority, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("place", "resource"),
-    [
-        *(
-            ("resource", resource)
-            for resource in ("https://wiki.example/mcp", "{base}/wiki", "{base}/mcp/wiki")
-        ),
         # Another issuer's name in metadata of its own: what it is told would be another's.
-        ("metadata", "https://login.wiki.example"),
+        *(
+            (odd("metadata", issuer=issuer), "issuer mismatch")
+            for issuer in ("https://login.wiki.example", "BASE/tenant", "BASE//")
+        ),
+        # A server that asks for another server's token.
+        *(
+            (odd("resource", resource=resource), "its metadata are of")
+            for resource in ("https://wiki.example/mcp", "BASE/wiki", "BASE/mcp/wiki")
+        ),
+        # Where a browser should not go: metadata that name such a place are refused, or none at all.
+        *(
+            (odd("metadata", authorization_endpoint=endpoint), told)
+            for endpoint, told in (
+                ("http://login.example/authorize", "neither https nor on this machine"),
+                ("ftp://login.example/authorize", "has no metadata"),
+                ("javascript:alert(1)//", "has no metadata"),
+                ("data:text/html,x", "has no metadata"),
+            )
+        ),
     ],
 )
-async def test_a_server_that_asks_for_another_servers_token_gets_none(
-    tmp_path: Path, place: str, resource: str
-) -> None:
-    asked: list[str] = []
-
-    def change(what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        asked.append(what)
-        key = "issuer" if place == "metadata" else place
-        return 0, {**body, key: resource.format(base=authority.base)} if what == place else body
-
+async def test_nobody_is_led_to_another_place(tmp_path: Path, change: Change, told: str) -> None:
     authority = Authority(change)
-    told = "issuer mismatch" if place == "metadata" else "its metadata are of"
-    with serving(authority), pytest.raises(LoginError, match=told):
+    with serving(authority), pytest.raises(LoginError, match=told) as caught:
         await logged_in(authority, tmp_path)
-    assert not {"client", "token"} & {*asked}
+    assert "Error" not in caught.value.message
+    assert not {"client", "token"} & {*authority.asked}
 
 
 OIDC = {
@@ -371,7 +320,7 @@ PROVIDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "/.well-known/openid-configuration",
         {
             **OIDC,
-            "registration_endpoint": "{base}/register",
+            "registration_endpoint": "BASE/register",
             "code_challenge_methods_supported": ["S256", "plain"],
             "token_endpoint_auth_methods_supported": ["client_secret_basic", "private_key_jwt", "none"],
             "backchannel_logout_supported": True,
@@ -382,7 +331,7 @@ PROVIDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "/realms/main/.well-known/openid-configuration",
         {
             **OIDC,
-            "registration_endpoint": "{base}/register",
+            "registration_endpoint": "BASE/register",
             "code_challenge_methods_supported": ["plain", "S256"],
             "claims_supported": ["aud", "sub"],
             "tls_client_certificate_bound_access_tokens": True,
@@ -414,8 +363,7 @@ async def test_documented_metadata_of_providers_leads_to_a_login(tmp_path: Path,
         if asked != "metadata":
             return 404 if asked == "client" and not is_open else 0, body
         endpoints = {key: body[key] for key in ("authorization_endpoint", "token_endpoint")}
-        stated = json.loads(json.dumps(members).replace("{base}", authority.base))
-        return 0, {"issuer": authority.base + path, **endpoints, **stated}
+        return 0, {"issuer": f"BASE{path}", **endpoints, **members}
 
     authority = Authority(change)
     authority.issuer_path, authority.metadata_at = path, found_at

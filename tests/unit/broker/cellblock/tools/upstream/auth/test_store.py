@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
@@ -20,7 +21,7 @@ from cellblock.tools.upstream.auth.sources import OwnSecrets
 from cellblock.tools.upstream.auth.store import MAX_BYTES, LoginStore
 from support.postgresql import NAME, Cutting, Postgres
 from support.shared_rows import AnyStore, state_of
-from support.waits import until, until_found
+from support.waits import until, within
 
 URL = "https://notes.example/mcp"
 SETTINGS = AuthSettings(keyring="off")
@@ -77,14 +78,13 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
     async def add(number: int, place: LoginStore) -> None:
         for turn in range(3):
             async with place.locked(60):
-                found = await place.load()
-                assert found is not None
+                found: Any = await place.load()
                 await place.save(found.wanting(f"scope-{number}-{turn}"))
 
     await asyncio.gather(*(add(number, place) for number, place in enumerate(places)))
     async with places[0].locked(5):
-        found = await places[0].load()
-        assert found is not None and len((found.wanted_scope or "").split()) == 12
+        found: Any = await places[0].load()
+        assert len(found.wanted_scope.split()) == 12
         # Whoever waits, waits for so long.
         with pytest.raises(LoginStoreError):
             async with places[1].locked(0.1):
@@ -131,6 +131,12 @@ def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
     return LoginStore(state_of(server), "notes", URL, SETTINGS, patient=patient)
 
 
+async def written(store: LoginStore) -> None:
+    """Waits until what is held is written, or lost."""
+    writing: Any = store._writing  # pyright: ignore[reportPrivateUsage]
+    await within(writing)
+
+
 @pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
 async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
     postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
@@ -153,8 +159,7 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     (short_path / NAME).unlink()
     way = Cutting(postgres_url, short_path, after=False)
     way.cuts = False
-    assert broker._writing is not None  # pyright: ignore[reportPrivateUsage]
-    await asyncio.wait_for(broker._writing, 60)  # pyright: ignore[reportPrivateUsage]
+    await written(broker)
     found = await login_of(postgres_server).load()
     expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
     assert (found and found.wanted_scope) == expected
@@ -170,18 +175,14 @@ async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
     with postgres.away():
         await broker.save(record().wanting("renewed"))
         state.rows.close()
-        assert broker._writing is not None  # pyright: ignore[reportPrivateUsage]
-        await asyncio.wait_for(broker._writing, 60)  # pyright: ignore[reportPrivateUsage]
+        await written(broker)
     assert "the login of notes is lost" in caplog.text
 
 
 async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
     postgres: Postgres, postgres_server: PostgresServer
 ) -> None:
-    def login(*, patient: bool) -> LoginStore:
-        return login_of(postgres_server, patient=patient)
-
-    broker, command = login(patient=True), login(patient=False)
+    broker, command = login_of(postgres_server, patient=True), login_of(postgres_server)
     await broker.save(record())
     with postgres.away():
         with pytest.raises(LoginStoreError, match="PostgreSQL"):
@@ -191,30 +192,26 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
         with pytest.raises(LoginStoreError, match="PostgreSQL"):
             async with broker.locked(5):
                 pass
-        found = await broker.load()
-        assert found is not None and found.wanted_scope is None, "what is known"
-
-    async def written() -> bool:
-        found = await login(patient=False).load()
-        return found is not None and found.wanted_scope == "renewed"
-
-    await until_found(written, "it is written")
+        known: Any = await broker.load()
+        assert known.wanted_scope is None, "what is known"
+    await written(broker)
+    found: Any = await login_of(postgres_server).load()
+    assert found.wanted_scope == "renewed"
 
 
 @pytest.mark.parametrize("others", [None, 2.0])
 async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logged_in_since(
     postgres: Postgres, postgres_server: PostgresServer, others: float | None
 ) -> None:
-    login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
+    login = login_of(postgres_server, patient=True)
     assert await login.load() is None
     with postgres.away():
         await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
     if others is not None:
-        await other.save(record().wanting("theirs").model_copy(update={"since": others}))
-    assert login._writing is not None  # pyright: ignore[reportPrivateUsage]
-    await asyncio.wait_for(login._writing, 60)  # pyright: ignore[reportPrivateUsage]
-    found = await login_of(postgres_server).load()
-    assert found is not None and found.wanted_scope == ("held" if others is None else "theirs")
+        await login_of(postgres_server).save(record().wanting("theirs").model_copy(update={"since": others}))
+    await written(login)
+    found: Any = await login_of(postgres_server).load()
+    assert found.wanted_scope == ("held" if others is None else "theirs")
 
 
 async def test_a_file_that_was_moved_to_another_place_is_not_taken(saved: LoginStore, tmp_path: Path) -> None:
@@ -260,22 +257,19 @@ async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> 
 
 
 def test_a_record_shows_no_secret() -> None:
-    shown = f"{record()!r} {record()}"
-    assert "s3cr3t" not in shown
+    assert "s3cr3t" not in f"{record()!r} {record()}"
     assert sorted(record().secrets()) == ["s3cr3t-a", "s3cr3t-c", "s3cr3t-r"]
     assert json.loads(record().model_dump_json())["tokens"]["access_token"] == "s3cr3t-a"
 
 
 def test_what_a_renewal_leaves_out_is_as_before() -> None:
-    renewed = record().with_tokens(OAuthToken(access_token="new", expires_in=60))
-    assert renewed.tokens is not None
+    renewed: Any = record().with_tokens(OAuthToken(access_token="new", expires_in=60))
     assert (renewed.tokens.access_token, renewed.tokens.refresh_token) == ("new", "s3cr3t-r")
 
 
 @pytest.mark.parametrize(("life", "stale"), [(None, False), (0, True), (-5, True), (3600, False), (2, False)])
 def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
-    tokens = OAuthToken(access_token="a", expires_in=life)
-    assert record().with_tokens(tokens).is_stale() is stale
+    assert record().with_tokens(OAuthToken(access_token="a", expires_in=life)).is_stale() is stale
 
 
 async def test_principals_that_are_named_alike_have_logins_of_their_own(
