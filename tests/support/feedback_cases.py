@@ -397,7 +397,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
 TESTS: Final = {
     "A later finding": "tests/unit/broker/cellblock/run/test_side_checks.py",
     "Hints do not": "tests/unit/broker/cellblock/types/check/test_likely.py",
-    "Skipped samples": "tests/integration/test_odd_results.py",
+    "Skipped samples": "tests/integration/test_odd_servers.py",
 }
 """By how a sentence without a case begins: the test that shows it."""
 
