@@ -15,11 +15,10 @@ from cellblock.run.policy.asking import Caller
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, tool_name_for
+from support.documents import ROOT
 from support.entries import settings
 from support.standing_service import StandingService
 from support.waits import within
-
-CLIENTS_PAGE = Path(__file__).parents[6] / "docs" / "clients.md"
 
 
 class Answering(StandingService):
@@ -99,7 +98,8 @@ def test_a_name_is_decided_for_each_client_that_can_be_installed() -> None:
 
 
 def test_the_table_is_documented_with_sources() -> None:
-    section = CLIENTS_PAGE.read_text("utf-8").partition("### What the tool is called")[2].partition("\n#")[0]
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    section = page.partition("### What the tool is called")[2].partition("\n#")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     documented = {name.lower(): row for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
     assert set(documented) == {*WITHOUT_DOTS, *WITH_DOTS, "…/copilot-intellij"}

@@ -44,9 +44,8 @@ async def test_the_most_used_of_late_come_first(tmp_path: Path, monkeypatch: pyt
     await noted(tmp_path, "often", "once")
     await noted(tmp_path, "often")
     await noted(tmp_path, "other", principal="another")
-    assert UseLog(tmp_path).ranked("editor") == ["often", "once", "old"]
-    assert UseLog(tmp_path).ranked("another") == ["other"]
-    assert UseLog(tmp_path).ranked("nobody") == []
+    ranked = {name: UseLog(tmp_path).ranked(name) for name in ("editor", "another", "nobody")}
+    assert ranked == {"editor": ["often", "once", "old"], "another": ["other"], "nobody": []}
 
 
 async def test_what_a_client_is_shown_does_not_change_while_it_works(tmp_path: Path) -> None:
