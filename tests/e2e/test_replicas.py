@@ -20,6 +20,7 @@ from support import haproxy
 from support.asking_client import always, asking
 from support.certificates import certificate
 from support.commands import cellblock
+from support.haproxy import KEY, SECTION, Fleet, fleet
 from support.http_daemon import (
     INITIALIZE,
     MCP_HEADERS,
@@ -34,7 +35,6 @@ from support.http_daemon import (
 )
 from support.modern_client import FORMS, TASKS, allowing, ask, message
 from support.postgresql import Postgres
-from support.replicas import KEY, SECTION, Fleet, fleet
 from support.waits import until, until_found, within
 
 pytestmark = haproxy.needs_haproxy

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
-from cellblock.base.suggest import MAX_CANDIDATES, nearest_names
+from cellblock.base.suggest import MAX_CANDIDATES, by_shared_words, nearest_names
 from cellblock.base.visible import UNSEEN
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
@@ -246,6 +246,11 @@ def test_one_slip_in_any_real_name_is_recovered() -> None:
 
 
 PAGES = ["page_b", "page_a", "page_b", "page_c", "page_d"]
+
+
+def test_names_that_share_words_stand_first() -> None:
+    names = ["add_slicer", "list_workbooks", "read_range", "write_range", "import_excel_data"]
+    assert by_shared_words("writeDataToExcel", names) == [names[4], names[3], *names[:3]]
 
 
 @pytest.mark.parametrize(
