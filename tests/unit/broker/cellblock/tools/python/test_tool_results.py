@@ -234,9 +234,7 @@ async def test_an_explicit_output_schema_is_checked(call: Call, annotation: Any,
 
 
 @dataclass
-class Marked:
-    name: str
-    when: datetime.datetime
+class Marked(Item):
     marks: list[Color] = field(default_factory=list[Color])
 
 

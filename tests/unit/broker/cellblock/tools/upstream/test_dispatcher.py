@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import ANY, AsyncMock
 
 import mcp_types as types
 import pytest
@@ -49,14 +50,9 @@ class OneMessage:
     ids=["refused", "failed", "unreadable"],
 )
 async def test_a_servers_request_that_fails_here_is_answered(failure: Exception, code: int) -> None:
-    async def asked(*_: object) -> dict[str, Any]:
-        raise failure
-
-    async def told(*_: object) -> None:
-        raise AssertionError("nothing is told")
-
-    wire, notes = OneMessage(ASKED), list[str]()
-    await within(Connection(wire, asyncio.Event(), notes.append).run(asked, told))
+    wire, notes, told = OneMessage(ASKED), list[str](), AsyncMock()
+    await within(Connection(wire, asyncio.Event(), notes.append).run(AsyncMock(side_effect=failure), told))
+    told.assert_not_called()
     said = wire.answer.result()
     assert (said["id"], said["error"]["code"]) == (7, code) and "fault of ours" not in str(said)
     assert notes == (
@@ -76,27 +72,17 @@ async def test_a_servers_request_that_fails_here_is_answered(failure: Exception,
     ],
 )
 async def test_no_log_message_is_lost_for_one_field(said: dict[str, Any], heard: dict[str, Any]) -> None:
-    wire, found = OneMessage({"method": "notifications/message", "params": said}), list[object]()
-
-    async def told(_: object, method: str, params: object) -> None:
-        found.append(params)
-        wire.answer.set_result(None)
-
+    wire = OneMessage({"method": "notifications/message", "params": said})
+    told = AsyncMock(side_effect=lambda *_: wire.answer.set_result(None))
     await within(Connection(wire, asyncio.Event(), lambda _: None).run(told, told))
-    assert found == [heard]
+    told.assert_awaited_once_with(ANY, "notifications/message", heard)
 
 
 async def test_a_form_of_php_reaches_a_person() -> None:
     """An empty object is a list there, and what is absent null."""
     form = {"title": None, "properties": {"name": {"type": "string", "title": None}}, "required": {}}
     wire = OneMessage({**ASKED, "params": {"message": "Who?", "mode": None, "requestedSchema": form}})
-    found: list[object] = []
-
-    async def asked(_: object, method: str, params: object) -> dict[str, Any]:
-        found.append(params)
-        return {}
-
+    asked = AsyncMock(return_value={})
     await within(Connection(wire, asyncio.Event(), lambda _: None).run(asked, asked))
-    assert found == [
-        {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-    ]
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    asked.assert_awaited_once_with(ANY, "roots/list", {"message": "Who?", "requestedSchema": schema})

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import mcp_types as types
 import pytest
@@ -17,49 +18,23 @@ from cellblock.tools.upstream.requester import CallOrigin
 HIDDEN = "\u202e\U000e0041\u200b\x1b]52;c;aGk=\x07"
 
 
-class Person:
-    """Notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-
-    @property
-    def wants_progress(self) -> bool:
-        return False
-
-    async def elicit(self, params: types.ElicitRequestParams, key: str = "") -> types.ElicitResult:
-        self.asked.append(params)
-        return types.ElicitResult(action="decline")
-
-    async def sample(
-        self, params: types.CreateMessageRequestParams, key: str = ""
-    ) -> types.CreateMessageResult:
-        self.asked.append(params)
-        return types.CreateMessageResult(role="assistant", content=types.TextContent(text="x"), model="m")
-
-    async def roots(self, key: str = "") -> types.ListRootsResult:
-        return types.ListRootsResult(roots=[])
-
-    def progress(
-        self, server: str, tool: str, progress: float, total: float | None, message: str | None
-    ) -> None:
-        """Nobody watches."""
-
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        self.asked.append(params)
-
-
 @asynccontextmanager
-async def during_call(person: Person) -> AsyncIterator[tuple[Routing, Any]]:
-    """While a call is made: what hears the server, and what the SDK gives a callback for what it asks meanwhile."""
+async def during_call() -> AsyncIterator[tuple[Mock, Routing, Any]]:
+    """While a call is made: a person, what hears the server, and what the SDK gives a callback for what it asks."""
+    person = Mock(wants_progress=False)
+    person.elicit = AsyncMock(return_value=types.ElicitResult(action="decline"))
+    person.sample = AsyncMock(
+        return_value=types.CreateMessageResult(
+            role="assistant", content=types.TextContent(text="x"), model="m"
+        )
+    )
     routing = Routing("files", Redactor(ServerConfig(command="x")))
     async with asyncio.timeout(30) as clock:
         with routing.call("x", {}, clock, CallOrigin(person)) as call:
-            yield routing, SimpleNamespace(request_id=call.number)
+            yield person, routing, SimpleNamespace(request_id=call.number)
 
 
 async def test_texts_of_servers_are_plain_and_named() -> None:
-    person = Person()
     field = {"type": "string", "title": f"T{HIDDEN}", "enum": ["a"], "enumNames": [f"A{HIDDEN}"]}
     form = types.ElicitRequestFormParams.model_validate(
         {
@@ -78,14 +53,15 @@ async def test_texts_of_servers_are_plain_and_named() -> None:
     logged = types.LoggingMessageNotificationParams(
         level="info", logger=f"l{HIDDEN}", data={f"k{HIDDEN}": [f"v{HIDDEN}"]}
     )
-    async with during_call(person) as (routing, context):
+    async with during_call() as (person, routing, context):
         await routing.elicit(context, form)
         await routing.sample(context, sampled)
         routing.logged(logged)
-    shown = "".join(one.model_dump_json() for one in person.asked)
+    asked = [call.args[0] for call in person.mock_calls]
+    shown = "".join(one.model_dump_json() for one in asked)
     assert not any(part in shown for part in ("\u202e", "\U000e0041", "\u200b", "\\u001b", "\\u0007")), shown
-    assert person.asked[0].message.startswith("files: bank: a\n")
-    assert person.asked[1].system_prompt.startswith("files asks:\nYou are")
+    assert asked[0].message.startswith("files: bank: a\n")
+    assert asked[1].system_prompt.startswith("files asks:\nYou are")
 
 
 def form(**properties: Any) -> types.ElicitRequestParams:
@@ -126,7 +102,6 @@ def page(url: str) -> types.ElicitRequestParams:
 async def test_what_hides_something_or_is_no_page_of_the_web_is_not_shown(
     params: types.ElicitRequestParams, asked: bool
 ) -> None:
-    person = Person()
-    async with during_call(person) as (routing, context):
+    async with during_call() as (person, routing, context):
         answer = await routing.elicit(context, params)
-    assert isinstance(answer, types.ElicitResult) is asked is bool(person.asked), answer
+    assert isinstance(answer, types.ElicitResult) is asked is person.elicit.called, answer

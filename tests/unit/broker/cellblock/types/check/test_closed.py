@@ -77,14 +77,14 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 
 
 @pytest.fixture(scope="module")
-def checker(shared_checker: TypeChecker) -> TypeChecker:
-    """One compiler for all of these."""
+def checker(checker: TypeChecker) -> TypeChecker:
+    """It knows what these tools give."""
 
     def outputs_of(_principal: str) -> OutputLookup:
         return outputs
 
-    shared_checker.declarations.outputs = outputs_of
-    return shared_checker
+    checker.declarations.outputs = outputs_of
+    return checker
 
 
 @pytest.fixture
