@@ -6,7 +6,7 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -19,7 +19,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.tools.python.python_tools import load_tools, read_tool
 from cellblock.tools.python.tool_mark import mark_of
 
-Call = Callable[..., Awaitable[Any]]
+from .conftest import Call
 
 
 async def _agen(a: int) -> Any:
