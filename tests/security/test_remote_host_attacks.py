@@ -26,7 +26,6 @@ from support.memory_host import FakeUpstreams, codes, echo
 from support.waits import until, within
 
 MESSAGE_BYTES = 1 << 20
-FLOOD = 3_000
 
 
 def hello(capacity: int = 1) -> protocol.Hello:
@@ -212,7 +211,7 @@ async def test_a_flood_before_the_greeting_fills_no_log_and_holds_nobody(
     honest = await world.joined("honest", b"a" * 16)
     hostile = world.peer("hostile", b"b" * 16)
     with caplog.at_level(logging.INFO, logger="cellblock.transport"):
-        for _ in range(FLOOD):
+        for _ in range(3_000):
             hostile.socket.send((b"", b"\xc1", b""))
             hostile.say(replace(hello(capacity=1), protocol=1))
         task = await served_by(honest, world)

@@ -33,7 +33,6 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 90.0
 """Bounds the wait for as many processes as before the load: hosts forget a burst 60 s after the last run."""
 
-SURVIVE_BOUND_SECONDS: Final = 10.0
 
 HOSTLESS_SAMPLES: Final = 20
 """Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
@@ -51,7 +50,6 @@ NATIVE_PERCENT: Final = 10
 KILLS_SHARE: Final = 0.8
 """The part of the load in which the second daemon is killed: what waits there is brought to its end in the rest."""
 
-EVIL_TOOLS: Final = 300
 FLOOD_MOST: Final = 2_000
 """Tools of a hostile server, and notifications that it sends on one connection at most."""
 
@@ -126,7 +124,7 @@ class Campaign:
         with contextlib.ExitStack() as stack:
             evil = {
                 name: stack.enter_context(
-                    upstream(transport, self._go, "--tools", str(EVIL_TOOLS), "--most", str(FLOOD_MOST))
+                    upstream(transport, self._go, "--tools", "300", "--most", str(FLOOD_MOST))
                 )
                 for name, transport in (("evil", "stdio"), ("evil_http", "http"), ("evil_sse", "sse"))
             }
@@ -147,7 +145,7 @@ class Campaign:
         code = await self._cellblock.stop()
         if code != 0:
             self.books.breach("alive to the end", f"the broker ended with code {code}")
-        for text in [*await watch.survivors(SURVIVE_BOUND_SECONDS), *watch.orphans.leaked.values()]:
+        for text in [*await watch.survivors(10.0), *watch.orphans.leaked.values()]:
             self.books.breach("no leaked process", text)
         for file in sorted(files_under(*self._private, self._work / "s" / "run")):
             self.books.breach("no leaked file", file.removeprefix(str(self._work)))

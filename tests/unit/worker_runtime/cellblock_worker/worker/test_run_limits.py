@@ -399,8 +399,6 @@ async def test_it_is_over_no_sooner_than_its_time_and_no_later_than_with_its_all
 
 LIMIT = 32 * MIB
 BASE = Usage(0.01, 36 * MIB, 50 * MIB)
-OWN_PEAK = 45 * MIB
-SIGNALS = [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
 
 
 def unreadable(_: int) -> Usage:
@@ -410,7 +408,7 @@ def unreadable(_: int) -> Usage:
 @pytest.fixture
 def own_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process has taken at most is far below the limit."""
-    monkeypatch.setattr(usage, "own_peak", lambda: OWN_PEAK)
+    monkeypatch.setattr(usage, "own_peak", lambda: 45 * MIB)
 
 
 with_own_peak = pytest.mark.usefixtures("own_peak")
@@ -431,7 +429,9 @@ def _cause(returncode: int, stderr: bytes, evidence: MemoryEvidence, peak_bytes:
     return why_it_ended(returncode, stderr, evidence, run, cpu_seconds=0.0, peak_bytes=peak_bytes)[0]
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
+)
 @pytest.mark.parametrize(
     ("reason", "data", "grown"),
     [
