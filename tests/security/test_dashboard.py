@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon
+from support.http_daemon import MCP_HEADERS, Daemon, daemon
 
 PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.js", "/metrics")
 
@@ -21,10 +21,6 @@ async def cookie_of(served: Daemon) -> str:
     code = await served.ask("POST", "/dashboard/code", headers=served.auth, body=b"")
     login = await served.ask("GET", json.loads(code.body)["path"])
     return login.headers["set-cookie"].split(";")[0]
-
-
-def bare(answer: Answer, status: int) -> bool:
-    return answer.status == status and answer.body == b""
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -53,7 +49,8 @@ async def test_not_from_a_hostile_page(served: Daemon, path: str) -> None:
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ):
-        assert bare(await served.ask("GET", path, headers={**known, **headers}), 403), headers
+        answer = await served.ask("GET", path, headers={**known, **headers})
+        assert (answer.status, answer.body) == (403, b""), headers
     tab = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}
     answer = await served.ask("GET", path, headers={**known, **tab})
     assert (b"code" in answer.body) == path.startswith("/dashboard/login")

@@ -63,9 +63,6 @@ class Watch(threading.Thread):
                 with contextlib.suppress(OSError):
                     self.found.add(Path(f"/proc/{process}/cmdline").read_bytes())
 
-    def saw(self, text: str) -> bool:
-        return any(text.encode() in line for line in list(self.found))
-
     def __enter__(self) -> "Watch":
         self.start()
         return self
@@ -104,7 +101,8 @@ async def test_no_secret_is_in_a_command_line(tmp_path: Path) -> None:
             secrets.append(code[1])
             try:
                 await until(opened.exists, "the browser has begun")
-                await until(lambda: watch.saw(str(browser)), "the browser is seen")
+                seen = str(browser).encode()
+                await until(lambda: any(seen in line for line in list(watch.found)), "the browser is seen")
             finally:
                 (tmp_path / "seen").touch()
             page = tmp_path / "s" / "dashboard.html"

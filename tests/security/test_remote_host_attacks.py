@@ -105,9 +105,6 @@ class World:
         await until(lambda: self.link.reaches(PREFIX + identity), f"{key} has joined")
         return peer
 
-    def begin(self) -> asyncio.Task[RunResponse]:
-        return asyncio.ensure_future(self.executor.run({"code": "1"}))
-
     async def close(self) -> None:
         for peer in self.peers:
             peer.socket.close()
@@ -126,7 +123,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def served_by(peer: Peer, world: World) -> asyncio.Task[RunResponse]:
     """A run that this host, the only one with a place, has."""
-    task = world.begin()
+    task = asyncio.ensure_future(world.executor.run({"code": "1"}))
     await until(lambda: peer.runs, "the host has a run")
     return task
 
@@ -173,7 +170,7 @@ async def test_what_is_said_of_an_ended_run_is_not_heard(world: World) -> None:
     token = hostile.runs[0]
     hostile.finish(b"1")
     assert (await within(first)).result == 1
-    second = world.begin()
+    second = asyncio.ensure_future(world.executor.run({"code": "1"}))
     await until(lambda: len(hostile.runs) == 2, "the next run")
     hostile.say(protocol.Call(id=1, server="tools", tool="echo"), b"{}", token=token)
     hostile.say(protocol.Log(level="log", ms=1), b"late", token=token)
