@@ -19,9 +19,8 @@ from benchmarks.hostile.loop_watch import EVERY_SECONDS, stalls
 from benchmarks.hostile.neighbours import STALL_MS
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
-from soak.actors import Actors
+from soak.actors import HOST_SHARE, Actors, Fault, Faults
 from soak.books import Books, Record
-from soak.faults import HOST_SHARE, Fault, Faults
 from soak.load import KINDS, LARGE_KINDS, NATIVE_KIND, SERVERS, Load, Planned, call_numbers
 from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, memory_breaches, tracebacks
 from soak.wire import Cellblock
