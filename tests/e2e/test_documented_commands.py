@@ -57,7 +57,7 @@ NOT_RUN: dict[str, str] = {
     r"cellblock status": "needs a daemon that runs; test_asking.py asks one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
     r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect.py starts some",
-    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_reload.py reads one",
+    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_serve.py reads one",
     r"uvicorn|^curl .*/scripts": "test_documentation.py serves app.py and sends the same request",
 }
 """By a pattern of the line: why it is not run. A pattern that fits no line fails the test."""

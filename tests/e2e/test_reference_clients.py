@@ -12,21 +12,26 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mcp import Client
 
+from support.asking_client import stdio
 from support.cellblock_zygote import forked_cellblock, forked_python, pid_of
+from support.commands import cellblock
 from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
-from support.public_servers import NODE, NODE_SERVERS, require
+from support.public_servers import NODE, NODE_SERVERS, ServerEntry, require
 from support.waits import until, within
 
 pytestmark = [pytest.mark.thorough, pytest.mark.servers]
@@ -352,3 +357,83 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
                 lambda: recorded(connection.ledger, event="cancelled") > cancels,
                 "a cancel notification upstream",
             )
+
+
+SCRIPT = """
+import { get_current_time } from "@codemode/servers/time";
+import { git_log } from "@codemode/servers/git";
+import { write_file, list_directory } from "@codemode/servers/filesystem";
+
+const [now, log] = await Promise.all([
+  get_current_time({ timezone: "UTC" }),
+  git_log({ repo_path: REPOSITORY, max_count: 50 }),
+]);
+const time = typeof now === "string" ? JSON.parse(now) : now;
+const text = typeof log === "string" ? log : JSON.stringify(log);
+const commits = [...text.matchAll(/Commit: '?([0-9a-f]{40})/g)].map((match) => match[1]);
+const authors = new Set([...text.matchAll(/Author: (.*)/g)].map((match) => match[1]));
+const head = `At ${time.datetime}: ${commits.length} commits by ${authors.size} author(s)`;
+const summary = [head, ...commits, ""].join("\\n");
+const path = FOLDER + "/summary.txt";
+await write_file({ path, content: summary });
+const listing = JSON.stringify(await list_directory({ path: FOLDER }));
+console.log(`wrote ${summary.length} characters`);
+globalThis.__codemode_result__ = {
+  commits: commits.length,
+  authors: authors.size,
+  at: time.datetime,
+  listed: listing.includes("summary.txt"),
+};
+"""
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    server_time: ServerEntry,
+    server_git: ServerEntry,
+    server_filesystem: ServerEntry,
+    git_repository: Path,
+) -> Mapping[str, Any]:
+    """The configuration file, the script for it, and the folder that it writes into."""
+    folder = server_filesystem["args"][-1]
+    servers = {"time": server_time, "git": server_git, "filesystem": server_filesystem}
+    code = SCRIPT.replace("REPOSITORY", json.dumps(str(git_repository))).replace("FOLDER", json.dumps(folder))
+    return {"config": write_config(tmp_path, servers), "code": code, "folder": Path(folder)}
+
+
+def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Path) -> None:
+    """The counts are those of the real repository, and the file holds its commits."""
+    assert response["diagnostics"] == []
+    result = response["result"]
+    assert (result["commits"], result["authors"], result["listed"]) == (3, 1, True)
+    written = (world["folder"] / "summary.txt").read_text("utf-8")
+    head, *commits = written.splitlines()
+    assert head == f"At {result['at']}: 3 commits by 1 author(s)"
+    listed = subprocess.run(
+        ["git", "log", "--format=%H"], cwd=repository, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert commits == listed.stdout.split()
+    assert datetime.fromisoformat(result["at"]).utcoffset() is not None
+    assert [log["message"] for log in response["logs"]] == [f"wrote {len(written)} characters"]
+    called = [(entry["serverId"], entry["toolName"]) for entry in response["toolTrace"]]
+    assert sorted(called[:2]) == [("git", "git_log"), ("time", "get_current_time")]
+    assert called[2:] == [("filesystem", "write_file"), ("filesystem", "list_directory")]
+    assert all(entry["ok"] for entry in response["toolTrace"])
+
+
+async def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
+    words = ("run", "-", "--config", world["config"], "--state-dir", tmp_path / "s")
+    done = await cellblock(*words, given=world["code"].encode())
+    assert done.code == 0, done
+    check(json.loads(done.out), world, git_repository)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_through_an_mcp_client(
+    world: Mapping[str, Any], tmp_path: Path, git_repository: Path, mode: str
+) -> None:
+    async with Client(stdio(world["config"], tmp_path / "s"), mode=mode) as client:
+        result = await within(client.call_tool("codemode.run", {"code": world["code"]}))
+    assert not result.is_error
+    await asyncio.to_thread(check, result.structured_content, world, git_repository)
