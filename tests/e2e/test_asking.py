@@ -5,6 +5,7 @@ than they use. What is imported before a client's `initialize` is answered: the 
 import asyncio
 import importlib.util
 import json
+import shutil
 import sys
 from asyncio.subprocess import STDOUT
 from pathlib import Path
@@ -172,8 +173,8 @@ async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> 
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:
     looks = {"cellblock.app.cli.serve_http.POLL_SECONDS": 0.1}
     async with daemon(tmp_path, constants=looks, **LIGHT) as running:
-        # At once, whatever the daemon writes there meanwhile.
-        (tmp_path / "s").rename(tmp_path / "removed")
+        # Out of the daemon's way first, which may write there meanwhile.
+        shutil.rmtree((tmp_path / "s").rename(tmp_path / "removed"))
         assert await within(running.process.wait(), 60) == 0
 
 
