@@ -15,32 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
-# Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
 from support.cellblock_zygote import SHARED, fork_hosts, forked_python
 from support.entries import REUSE
-from support.public_servers import (
-    git_repository,
-    server_everything,
-    server_filesystem,
-    server_git,
-    server_memory,
-    server_time,
-)
-
-__all__ = [
-    "git_repository",
-    "server_everything",
-    "server_filesystem",
-    "server_git",
-    "server_memory",
-    "server_time",
-]
-
 
 pytest_plugins = [
     "support.clauses",
     "support.log_records",
     "support.postgresql",
+    "support.public_servers",
     "support.retries",
     "support.ring",
     "support.scripted_broker",

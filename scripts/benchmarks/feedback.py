@@ -17,8 +17,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, parser
 from support.feedback import answers
-from support.feedback_cases import all_cases, worlds
-from support.feedback_page import PAGE, page
+from support.feedback_cases import MODEL_FEEDBACK, all_cases, page, worlds
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,8 +30,8 @@ def main(arguments: Sequence[str]) -> int:
         said = answers(cellblock, worlds(Path(folder)), all_cases(), Path(folder))
     text = page(said)
     if options.write:
-        PAGE.write_text(text, "utf-8")
-        print(f"wrote {PAGE.relative_to(ROOT)}")
+        MODEL_FEEDBACK.write_text(text, "utf-8")
+        print(f"wrote {MODEL_FEEDBACK.relative_to(ROOT)}")
     else:
         print(text)
     return 0

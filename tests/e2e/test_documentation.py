@@ -51,7 +51,7 @@ NOT_RUN = {
     "ts": "what Cellblock prints: it is read by Deno's parser",
     "text": "what Cellblock prints",
     "mermaid": "a picture",
-    "ini": "what a systemd unit reads; test_host_unit.py runs the unit's commands",
+    "ini": "what a systemd unit reads; test_remote_hosts.py runs the unit's commands",
     "yaml": "Prometheus' and Kubernetes' configuration; test_dashboard.py asks for the metrics with the token",
 }
 """By language: why its blocks are not run."""

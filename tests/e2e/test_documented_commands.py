@@ -47,7 +47,7 @@ NOT_RUN: dict[str, str] = {
     r"pip install 'cellblock\[otel\]'": "installs from the network; the tests have it",
     r"systemctl|loginctl": "needs systemd as the user's manager; the unit is read by test_service_files.py",
     r"^(kubectl|helm) ": "needs a cluster; scripts/kubernetes renders what they apply",
-    r"/opt/cellblock/|/etc/systemd/system": "writes into the system; test_host_unit.py runs the unit's commands",
+    r"/opt/cellblock/|/etc/systemd/system": "writes into the system; test_remote_hosts.py runs the unit's commands",
     r"^(pip install 'cellblock\[ray\]'|ray start)": "installs 215 MB, and needs a cluster; scripts/ray_check has both",
     r"launchctl": "needs macOS; the plist is read by test_service_files.py",
     r"cellblock auth login": "needs a browser; test_auth_login.py logs in to a real authorization server",

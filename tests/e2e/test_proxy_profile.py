@@ -29,10 +29,9 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock import Broker
-from support.asking_client import Asked, always, asking, over_http, stdio
+from support.asking_client import Asked, always, asking, over_http, proxy_client, stdio
 from support.entries import entry, forked_server, ledger, plain_server, sdk_server, settings, write_config
 from support.http_daemon import Daemon, daemon
-from support.proxy_client import proxy_client
 from support.waits import until, within
 
 LONG = 1234567890123456789

@@ -24,6 +24,7 @@ from support.asking_client import always, asking
 from support.certificates import certificate
 from support.commands import cellblock
 from support.entries import ledger
+from support.haproxy import KEY, SECTION, Fleet, fleet
 from support.http_daemon import (
     INITIALIZE,
     MCP_HEADERS,
@@ -39,13 +40,7 @@ from support.http_daemon import (
 from support.modern_client import FORMS, TASKS, allowing, ask, message
 from support.parked_runs import ended, parked
 from support.postgresql import Postgres
-from support.replicas import KEY, SECTION, Fleet, fleet
 from support.waits import until, until_found, within
-
-SCRIPT = """import { give } from "@codemode/servers/plain";
-globalThis.__codemode_result__ = (await give({ text: "one" })).text;
-"""
-
 
 command = partial(commands.command, state="elsewhere")
 
@@ -60,7 +55,7 @@ async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_
 ) -> None:
     async with daemon(tmp_path, **sections(postgres_url)) as served:
         await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
-        run_id = await parked(served, SCRIPT)
+        run_id = await parked(served, GIVE)
         (listed,) = json.loads(await command(tmp_path, "runs", "list", "--parked", "--json"))
         assert listed["id"] == run_id
         assert f"{run_id} goes on" in await command(tmp_path, "runs", "approve", run_id)

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import random
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -98,10 +97,8 @@ class Actors:
 
     async def run(self, until: float) -> None:
         """Acts, all kinds at once, and returns when everything that was begun before `until` has ended."""
-        await asyncio.gather(
-            *([] if "floods" in self.without else [self._floods(until)]),
-            *([] if "clients" in self.without else [self._clients(until)]),
-        )
+        kinds = {"floods": self._floods, "clients": self._clients}
+        await asyncio.gather(*(act(until) for name, act in kinds.items() if name not in self.without))
 
     def close(self) -> None:
         """Ends what threads still hold or send."""
@@ -124,23 +121,20 @@ class Actors:
 
     async def _do(self, deed: str) -> None:
         self.deeds[deed] += 1
-        if deed == FLOODS:
-            self.stage.go.touch()
-            await asyncio.sleep(FLOOD_SECONDS)
-            self.stage.go.unlink(missing_ok=True)
-        else:
-            await asyncio.to_thread(self._client_deed, deed)
-
-    def _client_deed(self, deed: str) -> None:
         match deed:
+            case "floods of servers":
+                self.stage.go.touch()
+                await asyncio.sleep(FLOOD_SECONDS)
+                self.stage.go.unlink(missing_ok=True)
             case "requests that are none":
-                self._refused(*self._chance.choice(list(REFUSED.items())))
+                await asyncio.to_thread(self._refused, *self._chance.choice(list(REFUSED.items())))
             case "silent connections":
-                self._silent(self._chance.choice(SILENT), 20)
+                await asyncio.to_thread(self._silent, self._chance.choice(SILENT), 20)
             case "idle connections":
-                self._silent(b"GET /livez HTTP/1.1\r\nHost: %(host)s\r\n\r\n", IDLE)
+                await asyncio.to_thread(self._silent, b"GET /livez HTTP/1.1\r\nHost: %(host)s\r\n\r\n", IDLE)
             case _:
-                self._together(lambda: self.stage.send(self._large), 4)
+                large = [asyncio.to_thread(self.stage.send, self._large) for _ in range(4)]
+                await asyncio.gather(*large)
 
     def _refused(self, name: str, request: bytes) -> None:
         with contextlib.suppress(OSError), self._connected() as one:
@@ -164,14 +158,6 @@ class Actors:
     def _filled(self, request: bytes) -> bytes:
         host = f"127.0.0.1:{self.stage.port}".encode()
         return request.replace(b"%(host)s", host).replace(b"%(token)s", self.stage.token.encode())
-
-    @staticmethod
-    def _together(work: Callable[[], object], count: int) -> None:
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
 
 
 async def _slept(seconds: float, until: float) -> bool:

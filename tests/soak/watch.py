@@ -17,6 +17,8 @@ from typing import Final
 
 import psutil
 
+from support.processes import alive, command_line
+
 SAMPLE_SECONDS: Final = 1.0
 ORPHAN_SECONDS: Final = 15.0
 """A process that has lost its parent may live this long: a worker of a killed host dies at once, a stopped one when it
@@ -159,7 +161,7 @@ class Watch:
         self.orphans = Orphans(broker_pid, *others)
         self.samples: list[Sample] = []
         self.seen: set[psutil.Process] = set()
-        self.host: psutil.Process | None = None
+
         self._temporary = temporary
         self.started = time.monotonic()
         """When the times of the samples begin, by the monotonic clock."""
@@ -176,73 +178,51 @@ class Watch:
     async def rest(self, bound: float) -> Rest:
         """Waits until processes and descriptors stay the same for 3 s. The last look after `bound` seconds."""
         deadline = time.monotonic() + bound
-        same = 0
-        last = self._rest()
-        while same < REST_SAMPLES and time.monotonic() < deadline:
+        looks = [self._rest()]
+        while looks[-REST_SAMPLES:] != looks[-1:] * REST_SAMPLES and time.monotonic() < deadline:
             await asyncio.sleep(REST_PAUSE_SECONDS)
-            now = self._rest()
-            same = same + 1 if now == last else 0
-            last = now
-        return last
+            looks.append(self._rest())
+        return looks[-1]
 
     async def survivors(self, bound: float) -> list[str]:
         """What is left of all processes ever seen, after the broker has ended and `bound` seconds at most."""
         deadline = time.monotonic() + bound
-        left = [process for process in self.seen if _alive(process)]
-        while left and time.monotonic() < deadline:
+        while (left := [one for one in self.seen if alive(one)]) and time.monotonic() < deadline:
             self.orphans.reap()
             await asyncio.sleep(0.1)
-            left = [process for process in left if _alive(process)]
-        return [_shown(process) for process in left]
+        return [f"{one.pid} {' '.join(command_line(one))[:200]}" for one in left]
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _look(self) -> Sample:
+    def _roles(self) -> tuple[Kinds, psutil.Process | None]:
+        """Looks at the living processes: how many have each role, and the host."""
         roles = by_role(self.broker)
-        for processes in roles.values():
-            self.seen.update(processes)
-        self.host = next(iter(roles.get("host", [])), None)
-        host_pid = self.host.pid if self.host else 0
+        self.seen.update(process for processes in roles.values() for process in processes)
+        host = next(iter(roles.get("host", [])), None)
+        return Counter({role: len(processes) for role, processes in roles.items()}), host
+
+    def _look(self) -> Sample:
+        roles, host = self._roles()
         host_rss = 0
         with contextlib.suppress(psutil.Error):
-            host_rss = self.host.memory_info().rss if self.host else 0
+            host_rss = host.memory_info().rss if host else 0
         return Sample(
             at=round(time.monotonic() - self.started, 2),
             broker_rss=self.broker.memory_info().rss,
-            broker_fds=sum(descriptors(self.broker.pid).values()),
-            host_pid=host_pid,
+            broker_fds=descriptors(self.broker.pid).total(),
+            host_pid=host.pid if host else 0,
             host_rss=host_rss,
-            host_fds=sum(descriptors(host_pid).values()) if host_pid else 0,
-            processes=sum(len(processes) for processes in roles.values()),
+            host_fds=descriptors(host.pid).total() if host else 0,
+            processes=roles.total(),
             temporary_files=len(files_under(*self._temporary)),
         )
 
     def _rest(self) -> Rest:
         try:
-            roles = by_role(self.broker)
+            roles, host = self._roles()
         except psutil.Error:
             return Rest(Counter(), Counter(), Counter())
-        self.seen.update(process for processes in roles.values() for process in processes)
-        host = next(iter(roles.get("host", [])), None)
-        return Rest(
-            descriptors(self.broker.pid),
-            descriptors(host.pid) if host else Counter(),
-            Counter({role: len(processes) for role, processes in roles.items()}),
-        )
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _shown(process: psutil.Process) -> str:
-    try:
-        return f"{process.pid} {' '.join(process.cmdline())[:200]}"
-    except psutil.Error:
-        return str(process.pid)
+        return Rest(descriptors(self.broker.pid), descriptors(host.pid) if host else Counter(), roles)
 
 
 LEAK_PER_RUN_BYTES: Final = 512

@@ -15,14 +15,13 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
-    replicas            several daemons on one PostgreSQL, and HAProxy in front of them
-    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped
+    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped, and
+                        several daemons on one PostgreSQL behind it
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
-    proxy_client        an MCP client of `serve --profile proxy`, over stdio
     modern_client       a client of MCP 2026-07-28, which has no sessions
-    asking_client       an MCP client with a user who answers questions
+    asking_client       an MCP client with a user who answers questions, and one of `serve --profile proxy`
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it
     browser             a Chromium without a window
@@ -71,7 +70,7 @@ Data
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
     feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
-    feedback_cases      scripts and commands for each sentence of what wrong scripts are told
-    feedback_page       what a model is told of wrong scripts, as tests/fixtures/model-feedback.md has it
+    feedback_cases      scripts and commands for each sentence of what wrong scripts are told, and the page of the
+                        answers, tests/fixtures/model-feedback.md
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import msgpack
@@ -50,10 +49,9 @@ class ContextWorker:
 
     def __init__(self, bundle: Path | None = None, seconds: float = 600.0) -> None:
         self._seconds = seconds
+        own, given = str(confinement.BUNDLE_DIR), str(bundle or confinement.BUNDLE_DIR)
         argv = confinement.plain_argv(HEAP_MB, confinement.CONTEXTS_SCRIPT)
-        if bundle is not None:
-            argv = [word.replace(str(confinement.BUNDLE_DIR), str(bundle)) for word in argv]
-        self._argv = argv
+        self._argv = [word.replace(own, given) for word in argv]
         self._boot()
 
     def _boot(self) -> None:
@@ -66,24 +64,17 @@ class ContextWorker:
         )
         self._frames = self._read()
         self._send(WARM_FRAME)
-        first = next(self._frames, None)
-        if first is None or first[0]["t"] != "ready":
+        header, _ = next(self._frames, ({"t": "end"}, b""))
+        if header["t"] != "ready":
             self._process.kill()
             raise AssertionError(self._process.communicate()[1].decode())
 
     def __enter__(self) -> "ContextWorker":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.communicate()
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
 
     def run(self, source: str, modules: Mapping[str, str] | None = None, *, answer: object = None) -> Outcome:
         """Runs a script in the next context and waits until the process is ready again.
@@ -93,7 +84,9 @@ class ContextWorker:
             modules: URLs by specifier.
             answer: What each call is answered with.
         """
-        self.begin(source, modules)
+        plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
+        start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
+        self._send(encode_frame(start.packed(), json.dumps(plan).encode()))
         killer = threading.Timer(self._seconds, self._process.kill)
         killer.start()
         try:
@@ -115,20 +108,10 @@ class ContextWorker:
                     outcome = Outcome(header["t"], json.loads(body) if body else None, logs)
                 case "ready":
                     return outcome
-                case _:
-                    pass
         self._process.communicate()
-        killed = self._process.returncode == -signal.SIGKILL
-        if outcome is None and not killed:
-            raise AssertionError("the worker has ended")
+        assert outcome or self._process.returncode == -signal.SIGKILL, "the worker has ended"
         self._boot()
         return outcome or Outcome("killed", None, logs)
-
-    def begin(self, source: str, modules: Mapping[str, str] | None = None) -> None:
-        """Sends a script, and does not wait."""
-        plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
-        start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
-        self._send(encode_frame(start.packed(), json.dumps(plan).encode()))
 
     def _send(self, frame: bytes) -> None:
         self._process.stdin.write(frame)

@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import pytest
 
 
-@contextmanager
-def log_records() -> Generator[list[str]]:
-    """Every log record of this process, formatted, until the block ends."""
+@pytest.fixture(scope="module")
+def records() -> Generator[list[str]]:
+    """Every log record of this process in a file of tests, formatted."""
     kept: list[str] = []
 
     class Keep(logging.Handler):
@@ -20,15 +19,6 @@ def log_records() -> Generator[list[str]]:
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
-    try:
-        yield kept
-    finally:
-        root.setLevel(level)
-        root.removeHandler(handler)
-
-
-@pytest.fixture(scope="module")
-def records() -> Generator[list[str]]:
-    """What is written into the log by a file of tests."""
-    with log_records() as kept:
-        yield kept
+    yield kept
+    root.setLevel(level)
+    root.removeHandler(handler)

@@ -82,10 +82,8 @@ def left_after(processes: Iterable[psutil.Process], bound: float) -> list[psutil
 
 async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
     """Waits until none of the processes runs any more."""
-    left, deadline = list(processes), time.monotonic() + bound
-    while left := [process for process in left if alive(process)]:
-        assert time.monotonic() < deadline, f"still running after {bound:g} s: {[_shown(p) for p in left]}"
-        await asyncio.sleep(0.02)
+    left = await asyncio.to_thread(left_after, processes, bound)
+    assert not left, f"still running after {bound:g} s: {[_shown(process) for process in left]}"
 
 
 def _shown(process: psutil.Process) -> str:

@@ -241,19 +241,16 @@ class User:
         await asyncio.sleep(said % MAX_MS / 1000)
         return types.ElicitResult(action="accept", content={"name": f"answer {said}"})
 
-    async def sample(self, params: types.CreateMessageRequestParams, key: str = "") -> types.ErrorData:
-        """Has no model."""
-        return types.ErrorData(code=types.METHOD_NOT_FOUND, message="no model")
+    async def sample(self, *_: object) -> types.ErrorData:
+        """Has no model, and no roots."""
+        return types.ErrorData(code=types.METHOD_NOT_FOUND, message="it has none")
 
-    async def roots(self, key: str = "") -> types.ErrorData:
-        """Has no roots."""
-        return types.ErrorData(code=types.METHOD_NOT_FOUND, message="no roots")
+    roots = sample
 
     def progress(self, *_: object) -> None:
-        """Is not told of any."""
+        """Is not told of any, nor of log messages."""
 
-    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Is not told of any."""
+    logged = progress
 
 
 @dataclass

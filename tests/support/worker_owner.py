@@ -1,7 +1,6 @@
 """Who owns a worker in tests: records what it tells; and how one is booted, leased and run."""
 
 import asyncio
-import base64
 import json
 from typing import Any
 
@@ -13,6 +12,7 @@ from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.life import State
 from cellblock_worker.worker.worker import Worker
+from support.context_worker import module
 from support.waits import until
 
 BOUND = 60.0
@@ -94,8 +94,7 @@ def make_run(**changes: int | str) -> protocol.Run:
 
 
 def script(code: str) -> bytes:
-    main = "data:application/javascript;base64," + base64.b64encode(code.encode()).decode()
-    return json.dumps({"main": main, "modules": {}, "refused": {}}).encode()
+    return json.dumps({"main": module(code), "modules": {}, "refused": {}}).encode()
 
 
 async def booted(

@@ -182,15 +182,15 @@ class Campaign:
 
     async def _other_token(self) -> str:
         """Makes the token of another principal."""
-        return await asyncio.to_thread(self._command, self.fleet.brokers[0], "token", "create", "other")
-
-    def _command(self, broker: Broker, *words: str) -> str:
-        config = self.fleet.folder / "b0" / "cellblock.json"
+        broker = self.fleet.brokers[0]
         # What brokers share is theirs wherever a command is; a broker that is alone has it in its own folder.
         state = broker.state if self.fleet.alone else broker.folder / "cli"
-        files = ["--config", str(config), "--state-dir", str(state)]
-        done = subprocess.run(
-            [str(CELLBLOCK), *words, *files],
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [
+                *(CELLBLOCK, "token", "create", "other", "--state-dir", state),
+                *("--config", self.fleet.folder / "b0" / "cellblock.json"),
+            ],
             env=broker.environment,
             capture_output=True,
             text=True,

@@ -41,10 +41,6 @@ HOSTS_PORT = 7070
 BALANCER_PORT = 7400
 
 
-class NotStarted(AssertionError):
-    """A part does not serve; the text has the end of what it has said."""
-
-
 class Part:
     """A process at a place.
 
@@ -100,11 +96,11 @@ class Part:
         self.process = self.place.spawn([*self.wrapper, *self.command()], log=self.log, env=self.environment)
 
     def wait(self, bound: float = START_SECONDS, *, ready: Callable[[], bool] | None = None) -> None:
-        """Waits until it serves. Raises NotStarted."""
+        """Waits until it serves."""
         until = time.monotonic() + bound
         while not (ready or self.is_ready)():
-            if not self.is_running or time.monotonic() > until:
-                raise NotStarted(f"{self.name} does not serve: {self.said()[-3000:]}")
+            waits = self.is_running and time.monotonic() < until
+            assert waits, f"{self.name} does not serve: {self.said()[-3000:]}"
             time.sleep(POLL_SECONDS)
 
     def said(self) -> str:

@@ -150,8 +150,10 @@ def test_a_group_that_cannot_be_written_is_missing_with_its_reason(tmp_path: Pat
 
 def test_the_caps_leave_room_for_every_process() -> None:
     caps = caps_for(capacity=3, warm=2, boot_parallel=1, memory_bytes=100 * MIB, total_bytes=None)
-    assert caps.memory_bytes == 300 * MIB + 6 * cgroup.WORKER_ROOM_BYTES + cgroup.HOST_ROOM_BYTES
-    assert caps.tasks == 6 * cgroup.TASKS_PER_WORKER + cgroup.HOST_TASKS
+    assert caps == Caps(
+        300 * MIB + 6 * cgroup.WORKER_ROOM_BYTES + cgroup.HOST_ROOM_BYTES,
+        6 * cgroup.TASKS_PER_WORKER + cgroup.HOST_TASKS,
+    )
     set_by_hand = caps_for(capacity=3, warm=2, boot_parallel=1, memory_bytes=1, total_bytes=12345)
     assert set_by_hand == (12345, caps.tasks)
 

@@ -64,8 +64,7 @@ async def test_a_run_gets_an_idle_process_of_its_key_alone_the_latest_first() ->
         if process is not None:
             process.idle_since = None
     assert taken == [second, first, None]
-    assert workers.take_idle(_run("c"), gives_way=False) is None
-    assert workers.take_idle(_run("b"), gives_way=False) is other
+    assert [workers.take_idle(_run(key), gives_way=False) for key in "cb"] == [None, other]
 
 
 async def test_a_process_that_may_not_have_the_run_stays() -> None:
@@ -79,36 +78,29 @@ async def test_a_process_that_may_not_have_the_run_stays() -> None:
 async def test_a_lowered_process_has_runs_that_give_way_and_no_other() -> None:
     raised, lowered = Process("a", 0.0), Process("a", 1.0, is_lowered=True)
     workers = _with(raised, lowered)
-    assert workers.take_idle(_run("a"), gives_way=True) is lowered
-    assert workers.take_idle(_run("a"), gives_way=False) is raised
+    assert [workers.take_idle(_run("a"), gives_way=gives) for gives in (True, False)] == [lowered, raised]
     workers = _with(Process("a", is_lowered=True))
-    assert not workers.join(_waiting(b"1"), gives_way=False)
-    assert workers.join(_waiting(b"1"), gives_way=True)
+    assert [workers.join(_waiting(b"1"), gives_way=gives) for gives in (False, True)] == [False, True]
 
 
 async def test_those_over_a_number_go_the_longest_waiting_first() -> None:
     processes = [Process(key, float(at)) for at, key in enumerate("abab")]
     workers = _with(*processes, Process("a"))
-    assert workers.over(2) == processes[:2]
-    assert workers.over(-1) == processes
-    assert workers.over(4) == workers.over(9) == []
+    assert [workers.over(number) for number in (2, -1, 4, 9)] == [processes[:2], processes, [], []]
 
 
 async def test_a_key_keeps_its_latest_process_and_the_others_for_a_second() -> None:
     early, late, alone = Process("a", 0.0), Process("a", 1.0), Process("b", 2.0)
     workers = _with(early, late, alone, Process("a"))
-    assert workers.expired(SURPLUS_SECONDS - 0.1) == []
-    assert workers.expired(SURPLUS_SECONDS) == [early]
+    assert [workers.expired(now) for now in (SURPLUS_SECONDS - 0.1, SURPLUS_SECONDS)] == [[], [early]]
     early.idle_since = None
-    assert workers.expired(IDLE_SECONDS) == []
-    assert workers.expired(IDLE_SECONDS + 2.0) == [late, alone]
+    assert [workers.expired(now) for now in (IDLE_SECONDS, IDLE_SECONDS + 2.0)] == [[], [late, alone]]
 
 
 async def test_idle_ones_of_other_keys_go() -> None:
     first, second, other = Process("a1", 0.0), Process("a1", 1.0), Process("b1", 2.0)
     workers = _with(first, second, other, Process("a2"))
-    assert workers.others("b") == [first, second]
-    assert workers.others("") == []
+    assert [workers.others(prefix) for prefix in ("b", "")] == [[first, second], []]
 
 
 async def test_runs_wait_in_their_order_for_any_process_of_their_key() -> None:
@@ -119,8 +111,7 @@ async def test_runs_wait_in_their_order_for_any_process_of_their_key() -> None:
         True,
         True,
     ]
-    assert workers.next_run("b", _any) is None
-    assert [workers.next_run("a", _any) for _ in range(3)] == [first, second, None]
+    assert [workers.next_run(key, _any) for key in "baaa"] == [None, first, second, None]
 
 
 async def test_a_run_that_a_process_may_not_have_waits_for_the_next_one() -> None:
@@ -146,14 +137,13 @@ async def test_as_many_wait_as_are_served_before_a_boot_is_over(
     times: list[float | None], joined: int
 ) -> None:
     workers = _with(*(Process("a", ready_in=seconds) for seconds in times))
-    assert sum(workers.join(_waiting(bytes([number])), gives_way=False) for number in range(9)) == joined
-    assert len(workers.clear()) == joined
+    joins = [workers.join(_waiting(bytes([number])), gives_way=False) for number in range(9)]
+    assert sum(joins) == len(workers.clear()) == joined
 
 
 async def test_who_leaves_waits_no_longer() -> None:
     workers = _with(Process("a"))
-    assert workers.join(_waiting(b"1"), gives_way=False)
-    assert workers.join(_waiting(b"2"), gives_way=False)
+    assert all(workers.join(_waiting(token), gives_way=False) for token in (b"1", b"2"))
     assert [workers.leave(b"1"), workers.leave(b"1")] == [True, False]
     assert [one.token for one in workers.clear()] == [b"2"]
 
@@ -162,8 +152,8 @@ async def test_runs_are_given_up_when_the_last_process_of_their_key_is_gone() ->
     given_up: list[bytes] = []
     one, two = Process("a"), Process("a")
     workers = _with(one, two, Process("b"), give_up=lambda waiting: given_up.append(waiting.token))
-    assert workers.join(_waiting(b"1"), gives_way=False) and workers.join(_waiting(b"2"), gives_way=False)
-    assert workers.join(_waiting(b"3", "b"), gives_way=False)
+    runs = (_waiting(b"1"), _waiting(b"2"), _waiting(b"3", "b"))
+    assert all(workers.join(run, gives_way=False) for run in runs)
     workers.discard(one)  # type: ignore[arg-type]
     assert given_up == []
     workers.discard(two)  # type: ignore[arg-type]

@@ -75,9 +75,8 @@ def test_it_has_them_for_so_long_and_no_longer() -> None:
 
 def test_it_may_neither_grow_nor_compute_without_end() -> None:
     bond = Bond.begin(_run(), Usage(1.0, 1, data_bytes=1000))
-    assert bond.within(Usage(1.0 + CPU_SECONDS, 1, data_bytes=1000 + GROWTH_BYTES))
-    assert not bond.within(Usage(1.0, 1, data_bytes=1001 + GROWTH_BYTES))
-    assert not bond.within(Usage(1.1 + CPU_SECONDS, 1, data_bytes=1000))
+    used = ((1.0 + CPU_SECONDS, 1000 + GROWTH_BYTES), (1.0, 1001 + GROWTH_BYTES), (1.1 + CPU_SECONDS, 1000))
+    assert [bond.within(Usage(seconds, 1, data)) for seconds, data in used] == [True, False, False]
 
 
 def module(source: str) -> str:

@@ -49,8 +49,9 @@ HOSTILE = [
 
 
 def server(tools: list[str], name: str = "Server", **fields: Any) -> ServerEntry:
-    exports = export_names(tools)
-    entries = tuple(ToolEntry(tool, export, f"About {tool}", None, {}) for tool, export in exports.items())
+    entries = tuple(
+        ToolEntry(tool, export, f"About {tool}", None, {}) for tool, export in export_names(tools).items()
+    )
     return ServerEntry("the-server", name, "config", tools=entries, **fields)
 
 
@@ -93,15 +94,17 @@ def imported(*urls: str) -> list[dict[str, Any]]:
 
 def test_modules_are_valid_and_export_what_they_should_whatever_things_are_called() -> None:
     hostile = server(HOSTILE, name=HOSTILE[0], version=HOSTILE[2])
-    urls = [data_url(server_module(hostile)), data_url(server_module(server([]))), *fixed_modules().values()]
-    first, empty, errors, discovery, _ = imported(*urls)
-    meta = first.pop("__meta__")
-    assert meta == server_meta(hostile)
-    assert {name: made["toolName"] for name, made in first.items()} == {
-        tool.export_name: tool.tool_name for tool in hostile.tools
+    first, empty, errors, discovery, _ = imported(
+        data_url(server_module(hostile)), data_url(server_module(server([]))), *fixed_modules().values()
+    )
+    assert first == {
+        "__meta__": server_meta(hostile),
+        **{
+            export: {"id": "the-server", "toolName": tool, "exportName": export, "arity": 0}
+            for tool, export in export_names(HOSTILE).items()
+        },
     }
-    assert all(made["id"] == "the-server" and made["exportName"] == name for name, made in first.items())
-    assert len(first) == len(HOSTILE)
+    assert len(first) == len(HOSTILE) + 1
     assert empty == {"__meta__": {"serverId": "the-server", "serverName": "Server", "tools": []}}
     assert errors == {name: name for name in ERROR_CLASSES}
     assert set(discovery) == set(modules.DISCOVERY_EXPORTS)
@@ -120,8 +123,8 @@ def test_lone_surrogates_do_not_stop_a_module() -> None:
 def test_urls_are_found_by_specifier() -> None:
     catalog = Catalog(1, {"files": server(["read"])}, {"down": "why"})
     urls = ModuleUrls()
-    url = urls.url_for(catalog, SERVERS_PREFIX + "files")
-    assert url is not None and '"read"' in text_of(url)
+    url: Any = urls.url_for(catalog, SERVERS_PREFIX + "files")
+    assert '"read"' in text_of(url)
     assert urls.url_for(catalog, SERVERS_PREFIX + "files") is url
     for known in (ERRORS_SPECIFIER, DISCOVERY_SPECIFIER):
         assert urls.url_for(catalog, known) == fixed_modules()[known]

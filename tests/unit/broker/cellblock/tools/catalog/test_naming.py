@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
-from cellblock.base.suggest import MAX_CANDIDATES, nearest_names
+from cellblock.base.suggest import MAX_CANDIDATES, by_shared_words, nearest_names
 from cellblock.base.visible import UNSEEN
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
@@ -131,8 +131,12 @@ def catalog(**servers: list[str]) -> Catalog:
         schemas: dict[str, Any] = {
             tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
         }
-        made = tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools)
-        entries[server_id] = ServerEntry(server_id, name, name, tools=made)
+        entries[server_id] = ServerEntry(
+            server_id,
+            name,
+            name,
+            tools=tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools),
+        )
     return Catalog(1, entries)
 
 
@@ -241,38 +245,44 @@ def test_one_slip_in_any_real_name_is_recovered() -> None:
     assert len(missed) <= len(names) // 50, missed
 
 
-def test_nothing_similar_suggests_nothing() -> None:
-    assert nearest_names("xyzzy", TOOLS) == []
-    assert nearest_names("", TOOLS) == nearest_names("_-_", TOOLS) == nearest_names("\ud800", TOOLS) == []
-    assert nearest_names("click", []) == []
+PAGES = ["page_b", "page_a", "page_b", "page_c", "page_d"]
+
+
+def test_names_that_share_words_stand_first() -> None:
+    names = ["add_slicer", "list_workbooks", "read_range", "write_range", "import_excel_data"]
+    assert by_shared_words("writeDataToExcel", names) == [names[4], names[3], *names[:3]]
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "is_near"),
+    ("wanted", "names", "near"),
     [
-        ("subtract", "act", False),
-        ("subtract", "add", False),
-        ("act", "subtract", False),
-        ("dir", "list_directory", True),
-        ("code", "geocode", True),
-        ("issues", "list_repository_issues", True),
+        ("xyzzy", TOOLS, []),
+        ("", TOOLS, []),
+        ("_-_", TOOLS, []),
+        ("\ud800", TOOLS, []),
+        ("click", [], []),
+        # A part of a name begins with a word or is half of it.
+        ("subtract", ["act"], []),
+        ("subtract", ["add"], []),
+        ("act", ["subtract"], []),
+        ("dir", ["list_directory"], ["list_directory"]),
+        ("code", ["geocode"], ["geocode"]),
+        ("issues", ["list_repository_issues"], ["list_repository_issues"]),
+        # Each once, in their order, and no more than three.
+        ("page", PAGES, ["page_b", "page_a", "page_c"]),
+        # Other scripts.
+        ("страницы", ["страница", "браузер"], ["страница"]),
+        ("Café", ["cafe", "thé"], ["cafe"]),
     ],
 )
-def test_a_part_of_a_name_begins_with_a_word_or_is_half_of_it(part: str, name: str, is_near: bool) -> None:
-    assert nearest_names(part, [name]) == [name] * is_near
+def test_what_is_near(wanted: str, names: list[str], near: list[str]) -> None:
+    assert nearest_names(wanted, names) == near
 
 
-def test_limit_order_and_duplicates() -> None:
-    names = ["page_b", "page_a", "page_b", "page_c", "page_d"]
-    assert nearest_names("page", names) == ["page_b", "page_a", "page_c"]
-    assert nearest_names("page", names, limit=1) == ["page_b"]
-    assert nearest_names("page", names, limit=0) == nearest_names("page", names, limit=-1) == []
-    assert nearest_names("page", iter(names), limit=9) == ["page_b", "page_a", "page_c", "page_d"]
-
-
-def test_other_scripts() -> None:
-    assert nearest_names("страницы", ["страница", "браузер"]) == ["страница"]
-    assert nearest_names("Café", ["cafe", "thé"]) == ["cafe"]
+def test_the_limit_is_the_callers() -> None:
+    assert nearest_names("page", PAGES, limit=1) == ["page_b"]
+    assert nearest_names("page", PAGES, limit=0) == nearest_names("page", PAGES, limit=-1) == []
+    assert nearest_names("page", iter(PAGES), limit=9) == ["page_b", "page_a", "page_c", "page_d"]
 
 
 def test_hostile_names_are_bounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import sys
 from collections.abc import Awaitable, Callable
@@ -214,24 +215,26 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return make
 
 
-def names(paths: list[str], given: list[Any] | None = None) -> list[str]:
-    return [read_tool(function).name for function in load_tools(paths, given or [])]
-
-
-def test_what_paths_stand_for(write: Write) -> None:
-    name = write(TOOLS)
-    assert names([name]) == ["marked", "other-name"]
-    assert names([f"{name}:unmarked"]) == ["unmarked"]
-    assert names([f"{name}:team.size"]) == ["size"]
-    assert names([f"{name}:both"]) == ["marked", "unmarked"]
-    assert names([name, f"{name}:both", f"{name}:marked"]) == ["marked", "other-name", "unmarked"]
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["{}"], ["marked", "other-name"]),
+        (["{}:unmarked"], ["unmarked"]),
+        (["{}:team.size"], ["size"]),
+        (["{}:both"], ["marked", "unmarked"]),
+        (["{}", "{}:both", "{}:marked"], ["marked", "other-name", "unmarked"]),
+    ],
+)
+def test_what_paths_stand_for(write: Write, paths: list[str], names: list[str]) -> None:
+    module = write(TOOLS)
+    assert [
+        read_tool(function).name for function in load_tools([path.format(module) for path in paths])
+    ] == names
 
 
 def test_functions_that_were_given_come_first_and_once(write: Write) -> None:
-    name = write(TOOLS)
-    __import__(name)
-    marked = sys.modules[name].marked
-    assert names([name], [marked]) == ["marked", "other-name"]
+    module = importlib.import_module(write(TOOLS))
+    assert load_tools([module.__name__], [module.marked]) == [module.marked, module.other]
 
 
 @pytest.mark.parametrize(

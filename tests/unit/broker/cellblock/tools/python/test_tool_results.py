@@ -123,7 +123,6 @@ async def test_values_are_normalised(call: Call, annotation: Any, value: Any, gi
 
 _CIRCLE: list[Any] = []
 _CIRCLE.append(_CIRCLE)
-_DEEP: Any = nested(10_000, listed, 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ _DEEP: Any = nested(10_000, listed, 0)
         (list[int], None, "does not fit"),
         (Any, object(), "no JSON form"),
         (Any, _CIRCLE, "no JSON form"),
-        (Any, _DEEP, "no JSON form"),
+        (Any, nested(10_000, listed, 0), "no JSON form"),
         (bytes, b"\xff", "no JSON form"),
         (None, threading.Lock(), "no JSON form"),
     ],
