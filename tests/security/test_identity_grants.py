@@ -112,7 +112,7 @@ async def company(
             stack.callback(kill, process, group=False)
             return process, list(map(int, (await within(process.stdout.readline())).split()))
 
-        server, (mcp,) = await begun(*forked_server("introspecting_server.py", record))
+        server, (mcp,) = await begun(*forked_server("oauth_server.py", "--introspecting", "--ledger", record))
         url, own = f"http://127.0.0.1:{mcp}/mcp", f"http://127.0.0.1:{port}"
         words = modules, url, seconds, record, f"{own}/login/callback"
         more = {} if offered is None else {"OFFERED": offered}

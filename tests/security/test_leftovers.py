@@ -7,8 +7,8 @@ import pytest
 
 from fuzz.contexts import HEAD, MODULES, fuzz_contexts, marked_worker
 from security.leftovers import CASES, NOTHING_IS_LEFT
-from support.context_worker import ContextWorker, Outcome
 from support.params import mostly
+from support.worker_owner import ContextWorker, Outcome
 
 LEAVE = """
 const $leave = (...all) => {

@@ -281,7 +281,9 @@ class Campaign:
                 stack.callback(kill, process, group=False)
                 return process, int(await within(process.stdout.readline(), 60))
 
-            server, port = await begun(*forked_server("introspecting_server.py", self.ledger))
+            server, port = await begun(
+                *forked_server("oauth_server.py", "--introspecting", "--ledger", self.ledger)
+            )
             self.url = f"http://127.0.0.1:{port}/mcp"
             provider = SERVERS / "oidc_provider.mjs"
             _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS, self.ledger)

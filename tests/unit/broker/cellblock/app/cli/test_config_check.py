@@ -239,15 +239,13 @@ def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
     assert done.stdout == f'{file}: fine. Servers: "a\\u001b[2Jb" (stdio), "c\\nd" (stdio)\n'
 
 
-SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}
-
-
 def test_a_state_dir_is_read_whatever_else_is_wrong(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
     section = {"state_dir": "${env:STATE_HERE}", "pol": {}, "pool": {"warm": "${env:NOT_SET_ANYWHERE}"}}
-    file.write_text(json.dumps({"mcpServers": {"a": {"comand": "x"}, **SECRETS}, "cellblock": section}))
+    secret = {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}
+    file.write_text(json.dumps({"mcpServers": {"a": {"comand": "x"}, "w": secret}, "cellblock": section}))
     assert state_dir_in(file) == tmp_path / "state"
     file.write_text('{"cellblock": {"state_dir": null}}')
     assert state_dir_in(file) == Settings().state_dir
@@ -331,10 +329,14 @@ def test_what_a_program_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None
         environment = environment_of(ServerConfig.model_validate({"command": "sh", **entry}))
         return {name: value for name, value in environment.items() if name.startswith(("CANARY", "HTTPS"))}
 
-    assert given() == {"HTTPS_PROXY": "http://proxy"}
-    assert given(inheritEnv=["CANARY_ONE", "CANARY_NONE"]) == given() | {"CANARY_ONE": "1"}
-    assert given(inheritEnv=True) == given() | {"CANARY_ONE": "1", "CANARY_TWO": "2"}
-    assert given(inheritEnv=True, env={"CANARY_TWO": "own"})["CANARY_TWO"] == "own"
+    both = {"CANARY_ONE": "1", "CANARY_TWO": "2"}
+    for entry, inherited in (
+        ({}, dict[str, str]()),
+        ({"inheritEnv": ["CANARY_ONE", "CANARY_NONE"]}, {"CANARY_ONE": "1"}),
+        ({"inheritEnv": True}, both),
+        ({"inheritEnv": True, "env": {"CANARY_TWO": "own"}}, both | {"CANARY_TWO": "own"}),
+    ):
+        assert given(**entry) == {"HTTPS_PROXY": "http://proxy"} | inherited
     for wrong in (["A=b"], [""], "CANARY_ONE", ["a\0"]):
         with pytest.raises(ValueError, match="inheritEnv"):
             given(inheritEnv=wrong)

@@ -266,13 +266,24 @@ def test_a_new_member_stands_behind_the_comment_of_the_last() -> None:
     )
 
 
-def test_a_removed_member_takes_its_line_and_its_comma_along() -> None:
-    assert '"a"' not in edited(WITH_COMMENTS, "json", {("a",): REMOVED})
-    last = edited(WITH_COMMENTS, "json", {("mcp", "y"): REMOVED})
-    assert '"x": {"k": 2} // behind x\n' in last and "// top" in last
-    assert edited('{"a": 1, "b": 2}', "json", {("b",): REMOVED}) == '{"a": 1}'
-    assert edited('{"a": 1, "b": 2}', "json", {("a",): REMOVED}) == '{"b": 2}'
-    assert edited("{}", "json", {("a", "b"): REMOVED}) == "{}"
+@pytest.mark.parametrize(
+    ("text", "path", "after"),
+    [
+        (WITH_COMMENTS, ("a",), WITH_COMMENTS.replace('  "a": 1, // one\n', "")),
+        (
+            WITH_COMMENTS,
+            ("mcp", "y"),
+            WITH_COMMENTS.replace("2}, // behind", "2} // behind").replace('"y": [1, 2,] ', ""),
+        ),
+        ('{"a": 1, "b": 2}', ("b",), '{"a": 1}'),
+        ('{"a": 1, "b": 2}', ("a",), '{"b": 2}'),
+        ("{}", ("a", "b"), "{}"),
+    ],
+)
+def test_a_removed_member_takes_its_line_and_its_comma_along(
+    text: str, path: tuple[str, ...], after: str
+) -> None:
+    assert edited(text, "json", {path: REMOVED}) == after
 
 
 @pytest.mark.parametrize("text", ["", "\n", "// nothing yet\n"])

@@ -11,7 +11,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Router
-from starlette.types import Scope
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
@@ -33,14 +32,10 @@ from cellblock.serve.http.pages import (
     signed_in,
 )
 from cellblock.serve.http.refusal import Refusals, Refused
+from cellblock.serve.http.token import OwnTokens
 from cellblock.serve.http.waiting_runs import NotAnswered, WaitingRuns
 from support.asgi import ask
 from support.still_broker import StillBroker
-
-
-class NothingWaits:
-    async def listed(self, by: str | None) -> dict[str, Any]:
-        return {"runs": [], "decides": by is not None}
 
 
 class NothingKept:
@@ -68,27 +63,17 @@ def pages_of(**options: Any) -> Pages:
 
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
-    return pages_of(parked=cast(Any, NothingWaits()), clock=clock)
-
-
-class NoToken:
-    async def verify_token(self, token: str) -> None:
-        return None
-
-
-async def refusing(_: Scope) -> None:
-    """Stands in front of what the token alone opens."""
-    raise Refused(401)
+    return pages_of(parked=Waiting(), clock=clock)
 
 
 def answer(pages: Pages, method: str, path: str, *, token: bool = True, **headers: str) -> Response:
     """An answer to whoever has the token, or has shown these headers alone."""
-    authenticator = Authenticator(None if token else NoToken())
+    authenticator = Authenticator(None if token else OwnTokens(["x" * 43]))
 
     def browser(logins: Logins) -> list[Middleware]:
         return [Middleware(Guarded, signed_in(logins, authenticator))]
 
-    owner = [] if token else [Middleware(Guarded, refusing)]
+    owner = [Middleware(Guarded, authenticator.authenticate)]
     routes = pages.routes(public=[], token=owner, owner=owner, browser=browser, decision=[])
     app = Refusals(Router(routes, redirect_slashes=False))
     return asyncio.run(ask(app, method, path, caller=None, **headers))

@@ -49,8 +49,9 @@ HOSTILE = [
 
 
 def server(tools: list[str], name: str = "Server", **fields: Any) -> ServerEntry:
-    exports = export_names(tools)
-    entries = tuple(ToolEntry(tool, export, f"About {tool}", None, {}) for tool, export in exports.items())
+    entries = tuple(
+        ToolEntry(tool, export, f"About {tool}", None, {}) for tool, export in export_names(tools).items()
+    )
     return ServerEntry("the-server", name, "config", tools=entries, **fields)
 
 
@@ -93,8 +94,9 @@ def imported(*urls: str) -> list[dict[str, Any]]:
 
 def test_modules_are_valid_and_export_what_they_should_whatever_things_are_called() -> None:
     hostile = server(HOSTILE, name=HOSTILE[0], version=HOSTILE[2])
-    urls = [data_url(server_module(hostile)), data_url(server_module(server([]))), *fixed_modules().values()]
-    first, empty, errors, discovery, _ = imported(*urls)
+    first, empty, errors, discovery, _ = imported(
+        data_url(server_module(hostile)), data_url(server_module(server([]))), *fixed_modules().values()
+    )
     assert first == {
         "__meta__": server_meta(hostile),
         **{

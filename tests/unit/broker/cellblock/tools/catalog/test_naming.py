@@ -131,8 +131,12 @@ def catalog(**servers: list[str]) -> Catalog:
         schemas: dict[str, Any] = {
             tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
         }
-        made = tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools)
-        entries[server_id] = ServerEntry(server_id, name, name, tools=made)
+        entries[server_id] = ServerEntry(
+            server_id,
+            name,
+            name,
+            tools=tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools),
+        )
     return Catalog(1, entries)
 
 

@@ -58,8 +58,10 @@ def named(name: str, description: str | None = None) -> ToolEntry:
 
 
 def found(index: SearchIndex, query: str, server_id: str | None = None, limit: int = 5) -> list[str]:
-    hits = index.search(query, server_id=server_id, limit=limit)
-    return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
+    return [
+        f"{hit.server.server_id}/{hit.tool.tool_name}"
+        for hit in index.search(query, server_id=server_id, limit=limit)
+    ]
 
 
 def relevance() -> list[dict[str, Any]]:
@@ -252,8 +254,9 @@ def test_every_field_is_searched_and_a_name_counts_most() -> None:
         ToolEntry("t6", "t6", annotations={"title": "Zebra"}),
         ToolEntry("t7", "t7", input_schema={"properties": {"y": {"enum": ["zebra"]}}}),
     ]
-    index = SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[named("t8")]))
-    names = found(index, "zebra", limit=20)
+    names = found(
+        SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[named("t8")])), "zebra", limit=20
+    )
     assert names[0] == "main/zebra"
     assert set(names) == {"main/zebra", "zebra_shop/t8", *(f"main/t{i}" for i in (1, 2, 3, 4, 6, 7))}
 
@@ -345,8 +348,7 @@ def test_random_text_never_raises() -> None:
             text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
         )
         assert len(real_index().search(text)) <= DEFAULT_LIMIT
-        hits = SearchIndex(catalog_of(one=[tool])).search(text)
-        assert [hit.tool for hit in hits] in ([], [tool])
+        assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:

@@ -66,8 +66,10 @@ def test_a_word_of_many_groups_stands_for_less(tmp_path: Path, monkeypatch: pyte
 def test_verbs_of_intent_weigh_less_than_what_they_are_about() -> None:
     verbs = word_groups().verbs
     assert {"creat", "delet", "list"} <= verbs and "invoic" not in verbs
-    weights = {one.stem: one.weight for one in wanted_by("delete the invoice", (), (), verbs)}
-    assert weights == {"delet": VERB_SHARE, "invoic": 1.0}
+    assert {one.stem: one.weight for one in wanted_by("delete the invoice", (), (), verbs)} == {
+        "delet": VERB_SHARE,
+        "invoic": 1.0,
+    }
     assert [one.weight for one in wanted_by("delete", (), (), verbs)] == [1.0], "there is nothing else"
 
 

@@ -227,8 +227,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 )
 def test_what_paths_stand_for(write: Write, paths: list[str], names: list[str]) -> None:
     module = write(TOOLS)
-    found = load_tools([path.format(module) for path in paths])
-    assert [read_tool(function).name for function in found] == names
+    assert [
+        read_tool(function).name for function in load_tools([path.format(module) for path in paths])
+    ] == names
 
 
 def test_functions_that_were_given_come_first_and_once(write: Write) -> None:

@@ -59,8 +59,9 @@ async def test_a_servers_request_that_fails_here_is_answered(failure: Exception,
     await within(Connection(wire, asyncio.Event(), notes.append).run(asked, told))
     said = wire.answer.result()
     assert (said["id"], said["error"]["code"]) == (7, code) and "fault of ours" not in str(said)
-    told_of = ["The parameters of its request roots/list are none of it."]
-    assert notes == (told_of if code == types.INVALID_PARAMS else [])
+    assert notes == (
+        ["The parameters of its request roots/list are none of it."] if code == types.INVALID_PARAMS else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,5 +97,6 @@ async def test_a_form_of_php_reaches_a_person() -> None:
         return {}
 
     await within(Connection(wire, asyncio.Event(), lambda _: None).run(asked, asked))
-    fields = {"name": {"type": "string"}}
-    assert found == [{"message": "Who?", "requestedSchema": {"type": "object", "properties": fields}}]
+    assert found == [
+        {"message": "Who?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    ]

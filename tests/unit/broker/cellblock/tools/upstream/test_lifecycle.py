@@ -63,16 +63,17 @@ def _pause(life: Lifecycle, held: float | None, *, served: bool = False) -> floa
 
 def test_pauses_double_to_the_longest_and_start_over_after_a_connection_that_was_good() -> None:
     life = Lifecycle(chance=lambda: 0.0)
-    pauses = [_pause(life, None) for _ in range(8)]
-    assert pauses == [min(FIRST_PAUSE_SECONDS * 2**n, LONGEST_PAUSE_SECONDS) for n in range(8)]
-    assert _pause(life, STEADY_SECONDS - 0.1) == LONGEST_PAUSE_SECONDS, (
-        "one that dies at once has failed, too"
-    )
-    assert _pause(life, STEADY_SECONDS) == FIRST_PAUSE_SECONDS
-    assert _pause(life, None) == 2 * FIRST_PAUSE_SECONDS
-    assert _pause(life, 0.1, served=True) == FIRST_PAUSE_SECONDS, (
-        "one that ends after an answer has not failed"
-    )
+    assert [_pause(life, None) for _ in range(8)] == [
+        min(FIRST_PAUSE_SECONDS * 2**n, LONGEST_PAUSE_SECONDS) for n in range(8)
+    ]
+    for held, served, pause in (
+        # One that dies at once has failed, too; one that ends after an answer has not.
+        (STEADY_SECONDS - 0.1, False, LONGEST_PAUSE_SECONDS),
+        (STEADY_SECONDS, False, FIRST_PAUSE_SECONDS),
+        (None, False, 2 * FIRST_PAUSE_SECONDS),
+        (0.1, True, FIRST_PAUSE_SECONDS),
+    ):
+        assert _pause(life, held, served=served) == pause
     assert _pause(Lifecycle(chance=lambda: 1.0), None) == FIRST_PAUSE_SECONDS / 2, "chance takes up to half"
 
 

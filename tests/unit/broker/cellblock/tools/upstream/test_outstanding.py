@@ -89,9 +89,8 @@ async def test_texts_of_servers_are_plain_and_named() -> None:
 
 
 def form(**properties: Any) -> types.ElicitRequestParams:
-    schema = {"type": "object", "properties": properties}
     return types.ElicitRequestFormParams.model_validate(
-        {"mode": "form", "message": "m", "requestedSchema": schema}
+        {"mode": "form", "message": "m", "requestedSchema": {"type": "object", "properties": properties}}
     )
 
 

@@ -78,8 +78,9 @@ async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_
     """Also where the loop has not heard of it: it has had no turn since."""
     config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(Budget.of_servers(), "ends")
-        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "ends")
+        ) as wire:
             (child,) = (one for one in psutil.Process().children() if config.args[-1] in one.cmdline())
             await wire.post(b"{}", {}, "")
             while psutil.pid_exists(child.pid):
@@ -134,8 +135,13 @@ class Forgets(Answering):
         if method == "initialize":
             self.sessions.append(f"session {len(self.sessions)}")
             headers["mcp_session_id"] = self.sessions[-1]
-            info = {"name": "forgets", "version": "1"}
-            found = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}}
+            found = {
+                "result": {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {},
+                    "serverInfo": {"name": "forgets", "version": "1"},
+                }
+            }
         elif method == "tools/call" and session in self.forgotten:
             self.refused.append(0.03 * len(self.refused))
             time.sleep(self.refused[-1])
@@ -265,8 +271,9 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
         return messages.request(number, "x", {"a": text})
 
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(Budget.of_servers(), "late")
-        async with stdio_wire(config, stderr=log, cap=1 << 24, holding=holding) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 24, holding=Holding(Budget.of_servers(), "late")
+        ) as wire:
             reading = asyncio.create_task(wire.run(told))
             writing = asyncio.create_task(wire.post(asks(1, "x" * size), {}, ""))
             waits = asyncio.create_task(wire.post(asks(2, "y" * size), {}, ""))
@@ -281,8 +288,10 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
             await last
             await end_tasks(reading)
     # The first had been begun; of the second nothing was written.
-    answers = [(one.id, json.loads(one.body)["bytes"]) for one in told.came]
-    assert answers == [(1, len(asks(1, "x" * size)) + 1), (3, len(asks(3, "end")) + 1)]
+    assert [(one.id, json.loads(one.body)["bytes"]) for one in told.came] == [
+        (1, len(asks(1, "x" * size)) + 1),
+        (3, len(asks(3, "end")) + 1),
+    ]
 
 
 async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_path: Path) -> None:
@@ -291,8 +300,9 @@ async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_pa
     told: Any = Quiet()
     with (tmp_path / "log").open("w") as log:
         install = Install("some-server", tmp_path, log.fileno())
-        holding = Holding(Budget.of_servers(), "given up")
-        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding, install=install) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "given up"), install=install
+        ) as wire:
             await wire.run(told)
             assert install.running
     assert not install.running

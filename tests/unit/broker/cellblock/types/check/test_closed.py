@@ -400,8 +400,9 @@ async def test_the_characters_of_the_one_text_in_an_object_are_told(
 )
 async def test_for_in_over_the_lines_of_a_text_is_told(closed: Faults, loop: str, told: bool) -> None:
     code = f"const one = await t.list_files({{}}); const text = one.content; {loop}"
-    hints = [fault.hint for fault in await closed(code)]
-    assert hints == ["Take the elements themselves: `for (const … of …)`."] * told
+    assert [fault.hint for fault in await closed(code)] == [
+        "Take the elements themselves: `for (const … of …)`."
+    ] * told
     assert await closed(code, closed=False) == ()
 
 

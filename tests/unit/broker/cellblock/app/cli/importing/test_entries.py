@@ -112,6 +112,14 @@ GEMINI = """{
 }"""
 
 
+CURSOR = """{
+  "mcpServers": {
+    "a": {"command": "a", "alwaysAllow": ["x"], "auth": {"CLIENT_ID": "y"}, "timeout": 60},
+    "b": {"command": "b", "excludeTools": ["x"], "disabledTools": ["y"]}
+  }
+}"""
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -234,8 +242,19 @@ def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
             {"call_timeout_ms": {"a": 9000}},
             {1: {"found.left": ["oauth"]}},
         ),
+        (
+            "cursor",
+            ".cursor/mcp.json",
+            CURSOR,
+            {"a": {"command": "a", "autoApprove": ["x"]}},
+            {},
+            {
+                0: {"found.left": ["auth", "timeout"]},
+                1: {"fate": "unusable", "why": "disabledTools: this is said twice"},
+            },
+        ),
     ],
-    ids=["codex", "zed", "opencode 2", "goose", "gemini"],
+    ids=["codex", "zed", "opencode 2", "goose", "gemini", "cursor"],
 )
 def test_a_client(
     home: Path,
@@ -294,17 +313,6 @@ def test_claude_code(home: Path) -> None:
         "e": {"command": "e", "cwd": str(project), "disabled": True},
     }
     assert plan.bounds == {"call_timeout_ms": {"c": 5000}}
-
-
-def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:
-    entries = {
-        "a": {"command": "a", "alwaysAllow": ["x"], "auth": {"CLIENT_ID": "y"}, "timeout": 60},
-        "b": {"command": "b", "excludeTools": ["x"], "disabledTools": ["y"]},
-    }
-    plan, added = planned(read(home, "cursor", {".cursor/mcp.json": json.dumps({"mcpServers": entries})}))
-    assert added == {"a": {"command": "a", "autoApprove": ["x"]}}
-    assert plan.steps[0].found.left == ["auth", "timeout"]
-    assert (plan.steps[1].fate, plan.steps[1].why) == ("unusable", "disabledTools: this is said twice")
 
 
 def test_what_is_written_says_the_same(home: Path) -> None:
