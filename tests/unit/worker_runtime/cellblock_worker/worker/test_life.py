@@ -23,8 +23,7 @@ from cellblock_worker.worker.life import (
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
-from support.context_worker import module
-from support.worker_owner import MIB, Owner, booted, make_run, script
+from support.worker_owner import MIB, Owner, booted, make_run, module, script
 
 ORDER = list(State)
 
