@@ -145,27 +145,29 @@ class Forgets(Answering):
     def do_POST(self) -> None:
         asked = json.loads(self.body())
         method, session = asked.get("method"), self.headers.get("mcp-session-id")
-        found: dict[str, Any] = {"error": {"code": -32601, "message": "unknown"}}
-        headers: dict[str, str] = {}
-        if method == "initialize":
-            self.sessions.append(f"session {len(self.sessions)}")
-            headers["mcp_session_id"] = self.sessions[-1]
-            found = {
-                "result": {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {},
-                    "serverInfo": {"name": "forgets", "version": "1"},
-                }
-            }
-        elif method == "tools/call" and session in self.forgotten:
+        if method == "tools/call" and session in self.forgotten:
             self.refused.append(0.03 * len(self.refused))
             time.sleep(self.refused[-1])
             self.answer(404)
             return
-        elif method == "tools/call":
-            found = {"result": {"content": [{"type": "text", "text": "made"}]}}
+        if method == "initialize":
+            session = f"session {len(self.sessions)}"
+            self.sessions.append(session)
+        greeting = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "forgets", "version": "1"},
+        }
+        results = {
+            "initialize": greeting,
+            "tools/call": {"content": [{"type": "text", "text": "made"}]},
+        }
+        unknown = {"error": {"code": -32601, "message": "unknown"}}
+        found = {"result": results[method]} if method in results else unknown
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **found}).encode()
-        self.answer(200 if "id" in asked else 202, body, content_type="application/json", **headers)
+        self.answer(
+            200 if "id" in asked else 202, body, content_type="application/json", mcp_session_id=session or ""
+        )
 
     def do_GET(self) -> None:
         self.answer(405)
