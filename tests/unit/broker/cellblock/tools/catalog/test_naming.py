@@ -330,6 +330,7 @@ HOSTILE = [
     "*/ alert(1) /*",
     "\\",
     "'",
+    "\ud800",
     "eval",
     "arguments",
     "enum",
@@ -414,10 +415,6 @@ def test_a_functions_length_tells_whether_it_takes_an_input() -> None:
     tools = (ToolEntry("none", "none"), ToolEntry("some", "some", input_schema={"type": "object"}))
     text = server_module(ServerEntry("s", "S", "S", tools=tools))
     assert '"none", "none", 0' in text and '"some", "some", 1' in text
-
-
-def test_lone_surrogates_do_not_stop_a_module() -> None:
-    assert "\ufffd" not in text_of(data_url(server_module(server(["\ud800"]))))
 
 
 def test_urls_are_found_by_specifier() -> None:

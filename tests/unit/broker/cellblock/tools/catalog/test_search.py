@@ -4,7 +4,6 @@ import json
 import random
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -420,14 +419,6 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     assert build < 1.5
     assert median < 0.020
     assert p95 < 0.050
-
-
-def test_search_from_another_thread() -> None:
-    with ThreadPoolExecutor(1) as thread:
-        index = thread.submit(SearchIndex, real_catalog()).result()
-        expected = found(index, "open an issue")
-        assert thread.submit(found, index, "open an issue").result() == expected
-    assert expected[0].startswith("github/")
 
 
 # ---- what a query asks for: words, stems, phrases, compounds; and the groups of words that stand for each other ----
