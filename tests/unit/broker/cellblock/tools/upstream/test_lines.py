@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -454,19 +455,10 @@ async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
     assert longest[0] < 0.3
 
 
-class NoWire:
-    """A wire on which nothing is sent."""
-
-    where = "nowhere"
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
-
-
 @pytest.mark.parametrize("part", [b"1,", b'{"method":"a"},', b"{},"], ids=["numbers", "notices", "objects"])
 async def test_a_batch_of_very_many_messages_is_none(part: bytes) -> None:
     noted: list[str] = []
-    nowhere: Any = NoWire()
+    nowhere: Any = SimpleNamespace(where="a wire on which nothing is sent")
     connection = Connection(nowhere, asyncio.Event(), noted.append)
     with longest_step() as longest:
         assert await connection.received(filled(b"[", part, b"1]")) == 1
