@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Told:
     joined_late: bool
     """Whether the servers had started when it began to listen: only then is their start surely no news to it."""
 
-    said: list[str] = field(default_factory=list[str])
+    said: list[str]
 
     def forget(self) -> None:
         """All but how often the list of resources has changed."""
@@ -75,7 +75,8 @@ async def started(client: Client, declarations: str = PLAIN) -> None:
 @asynccontextmanager
 async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncGenerator[Told]:
     """A client that listens as its generation of the protocol does: the older one from its greeting on."""
-    holder: list[Told] = []
+    # Something may be said before the client is greeted.
+    said: list[str] = []
 
     async def on_message(message: object) -> None:
         kinds = {
@@ -84,17 +85,17 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
         }
         # For the newer generation the stream below gives the same.
         if mode == "legacy":
-            holder[0].said.extend(name for kind, name in kinds.items() if isinstance(message, kind))
+            said.extend(name for kind, name in kinds.items() if isinstance(message, kind))
 
     client = Client(transport, mode=mode, message_handler=on_message, cache=None)
     async with client:
-        holder.append(Told(client, mode == "auto", joins_late or mode == "auto"))
+        asked = Told(client, mode == "auto", joins_late or mode == "auto", said)
         able = client.server_capabilities
         assert able.tools is not None and able.tools.list_changed
         assert able.resources is not None and able.resources.list_changed
         if mode == "legacy":
             assert not able.resources.subscribe
-            yield holder[0]
+            yield asked
             return
         await started(client)
         async with client.listen(
@@ -104,12 +105,12 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
             async def follow() -> None:
                 names = {ToolsListChanged: "tools", ResourcesListChanged: "resources", ResourceUpdated: PLAIN}
                 async for event in changes:
-                    holder[0].said.append(names[type(event)])  # type: ignore[index]
-                holder[0].said.append("ended")
+                    said.append(names[type(event)])  # noqa: PERF401 - as they come
+                said.append("ended")
 
             following = asyncio.create_task(follow())
             try:
-                yield holder[0]
+                yield asked
             finally:
                 following.cancel()
                 await asyncio.wait([following])
