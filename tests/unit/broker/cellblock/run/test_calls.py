@@ -154,33 +154,38 @@ LARGE_ERROR = {"message": "m", "hint": "h", "result": None}
 
 
 @pytest.mark.parametrize(
-    ("tool", "expected"),
+    ("tool", "expected", "counts"),
     [
         (
             giving(ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
             {**COMPLETED, "message": "no"},
+            CallCounts(1, 0, 0),
         ),
-        (raising(ZeroDivisionError("secret")), MAY_HAVE_RUN),
+        (raising(ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         (
             raising(SchemaValidationError("Wrong.", hint="Right.", path="/a")),
             {"toolName": "read-it", "exportName": "read_it", "path": "/a"},
+            CallCounts(0, 0, 1),
         ),
-        (awaits_what_is_cancelled, MAY_HAVE_RUN),
-        (cancels_its_own_task, MAY_HAVE_RUN),
+        (awaits_what_is_cancelled, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        (cancels_its_own_task, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         # The tool has run, and its result cannot be sent.
-        (giving("x" * 20_000), COMPLETED),
+        (giving("x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
         # Over the cap: it loses its result, and nothing else.
-        (raising(ToolCallError("m", hint="h", result={"big": "x" * 20_000})), LARGE_ERROR),
+        (
+            raising(ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
+            LARGE_ERROR,
+            CallCounts(0, 1, 0),
+        ),
     ],
     ids=["its own", "unknown", "validation", "what is cancelled", "its own task", "large", "large error"],
 )
-async def test_an_error_of_a_tool_is_told(tool: Tool, expected: dict[str, str]) -> None:
+async def test_an_error_of_a_tool_is_told(tool: Tool, expected: dict[str, Any], counts: CallCounts) -> None:
     made = Calls(**{"read-it": tool})
     ok, error = await made.call("read-it")
     assert (ok, {name: error.get(name) for name in expected}) == (False, expected)
     assert "secret" not in json.dumps(error)
-    is_completed = expected.get("certainty") == "completed"
-    assert made.calls.counts() == CallCounts(is_completed, not is_completed, 0)
+    assert made.calls.counts() == counts
 
 
 async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_many() -> None:
