@@ -159,15 +159,14 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     (folder / "report.ts").symlink_to(secret)
     os.mkfifo(folder / "pipe.ts")
     (folder / "folder.ts").mkdir()
-    for name in ("report", "pipe", "folder"):
+    outside = ("../secret", "..", "/etc/passwd")
+    for name in ("report", "pipe", "folder", *outside):
         with pytest.raises(BadScript):
             one.file(name)
     with pytest.raises(BadScript):
         one.write("report", HEADER, "1", trial("1"), replace=True)
     assert "secret" in secret.read_text()
-    for name in ("../secret", "..", "/etc/passwd"):
-        with pytest.raises(BadScript):
-            one.file(name)
+    for name in outside:
         with pytest.raises(BadScript):
             one.approvals.get(name)
 
@@ -266,13 +265,6 @@ def test_what_is_written_comes_back(description: str, code: str, tools: dict[str
     assert read_script("one", script.text.encode()) == script
 
 
-def test_an_end_of_a_comment_in_a_header_ends_no_comment() -> None:
-    header = Header(description="*/ globalThis.__codemode_result__ = 1; /*")
-    script = format_script("one", header, CODE)
-    assert script.header == header
-    assert script.text.count("*/") == 1
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -364,12 +356,14 @@ def test_the_input_stands_behind_the_first_imports(code: str, runs: str) -> None
     assert runs in text
     assert text.count("\n") == script.text.count("\n")
     assert 'JSON.parse("' in script.with_input({"since": "2026", "__proto__": {"a": 1}})
-
-
-def test_a_large_input_is_refused() -> None:
-    script = format_script("one", Header(description="x", input=INPUT), CODE)
     with pytest.raises(BadScript, match="over"):
         script.with_input({"since": "x" * 300_000})
+
+
+def test_an_end_of_a_comment_in_a_header_ends_no_comment() -> None:
+    header = Header(description="*/ globalThis.__codemode_result__ = 1; /*")
+    script = format_script("one", header, CODE)
+    assert (script.header, script.text.count("*/")) == (header, 1)
 
 
 def test_words_are_no_part_of_a_schemas_digest() -> None:
@@ -439,9 +433,9 @@ def test_a_schema_says_no_more_than_one_value_shows(shown: Any, fits: Any, not_f
 
 def test_an_input_has_the_names_that_it_had() -> None:
     validator = InputValidator(input_schema({"since": "x", "limit": None, "a-b": 3}), strict=True)
-    assert validator.check({"since": "y", "limit": 5, "a-b": 0.5}) is None
-    assert validator.check({"since": "y", "limit": 5}) is not None
-    assert validator.check({"since": "y", "limit": 5, "a-b": 3, "c": 1}) is not None
+    all_given = {"since": "y", "limit": 5, "a-b": 0.5}
+    inputs = (all_given, {"since": "y", "limit": 5}, {**all_given, "c": 1})
+    assert [validator.check(one) is None for one in inputs] == [True, False, False]
     assert input_schema({}) == NO_INPUT
 
 
