@@ -10,8 +10,6 @@ from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, MakeWorld, ScriptedHost, World, hold, turns
 from support.waits import until, within
 
-DONE = protocol.Ended(reason="finished", outcome="done")
-
 
 class Events:
     """A run that only records what its lease tells."""
@@ -166,24 +164,6 @@ async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: 
     lease.release()
 
 
-async def test_only_a_leases_own_host_speaks_under_its_token(world: World) -> None:
-    owner = await world.host(hold, identity=b"a")
-    thief = await world.host(hold, identity=b"b", capacity=1)
-    events = Events()
-    lease = await within(acquire(world, events))
-    assert lease.host == owner.identity
-    thief.say(DONE, b"forged", token=lease.token)
-    owner.say(DONE, b"wrong token", token=b"x" * 16)
-    owner.say(DONE, b"no token")
-    owner.say(DONE, b"real", token=lease.token)
-    await turns()
-    assert [body for _, body in events.heard] == [b"real"]
-    lease.release()
-    owner.say(DONE, b"late", token=lease.token)
-    await turns()
-    assert len(events.heard) == 1
-
-
 async def test_a_host_that_has_not_greeted_is_not_heard(world: World) -> None:
     host = await world.host(hold, identity=b"a")
     world.lose(host)
@@ -214,29 +194,6 @@ async def test_another_protocol_version_is_replaced_and_never_used(make_world: M
     assert [identity for identity, _ in world.failed] == [host.identity]
     with pytest.raises(HostUnavailable):
         await within(acquire(world))
-
-
-HELLO = protocol.Hello(protocol=protocol.PROTOCOL_VERSION, pid=1, capacity=65535, deno="deno", layers=[])
-
-
-@pytest.mark.parametrize(
-    ("headers", "said"),
-    [([HELLO.packed()], "hello"), ([b"\xc1", b"\x80"], "protocol")],
-    ids=["a second hello", "noise"],
-)
-async def test_a_host_that_breaks_the_protocol_is_failed_once_with_its_runs(
-    headers: list[bytes], said: str, world: World
-) -> None:
-    host = await world.host(hold)
-    events = Events()
-    lease = await within(acquire(world, events))
-    for header in headers:
-        world.link.deliver(host.identity, b"", header)
-    await turns()
-    (why,) = events.lost
-    assert said in why
-    assert (world.failed, world.pool.hosts) == ([(host.identity, why)], [])
-    lease.release()
 
 
 async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(world: World) -> None:
