@@ -450,19 +450,26 @@ async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) ->
     assert error["expected"] and error["received"] and error["hint"]
 
 
-WITH_DEFAULT = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
-UNCHECKABLE = {"$ref": "http://127.0.0.1:1/schema.json"}
-EMPTY: list[Any] = [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}]
-
-
 @pytest.mark.parametrize(
     ("schema", "body"),
     [
         (READ, b'{"path": "a"}'),
         (READ, b'{"path": "a", "tail": 1.0}'),
-        pytest.param(WITH_DEFAULT, b"{}", id="defaults are not filled in"),
-        pytest.param(UNCHECKABLE, b'{"anything": 1}', id="the upstream judges what cannot be checked"),
-        *((schema, body) for schema in EMPTY for body in (b"", b"{}")),
+        pytest.param(
+            {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}},
+            b"{}",
+            id="defaults are not filled in",
+        ),
+        pytest.param(
+            {"$ref": "http://127.0.0.1:1/schema.json"},
+            b'{"anything": 1}',
+            id="the upstream judges what cannot be checked",
+        ),
+        *(
+            (schema, body)
+            for schema in (None, {}, True, {"type": "object"}, {"type": "object", "properties": {}})
+            for body in (b"", b"{}")
+        ),
     ],
 )
 async def test_what_fits_reaches_the_upstream_unchanged(schema: Any, body: bytes) -> None:

@@ -363,12 +363,11 @@ async def test_older_generations_than_those_that_are_asked_for_are_not_waited_fo
         await within(waiting)
 
 
-ONE_CATALOG = Catalog(1)
 GRANTS = Grants((Layer(Grant(read_only=True), of_request=True),))
 
 
 def _key(keys: ReuseKeys, principal: str = "token:a", **other: Any) -> str:
-    about: dict[str, Any] = {"client": "c", "grants": None, "catalog": ONE_CATALOG, "generation": 1}
+    about: dict[str, Any] = {"client": "c", "grants": None, "catalog": CATALOG, "generation": 1}
     return keys.key(principal=principal, **(about | other))
 
 

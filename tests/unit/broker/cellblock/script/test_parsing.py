@@ -358,13 +358,10 @@ def test_parses_at_once_read_their_own_sources() -> None:
     assert all(at_once(parse, range(10, 42)))
 
 
-BOUND = 20.0
-"""Far more than these texts take."""
-
-
 def refused(code: str) -> bool:
     try:
-        find_imports(code.encode(), BOUND)
+        # Far more than these texts take.
+        find_imports(code.encode(), 20.0)
     except TooComplex as error:
         assert "nested too deeply" in str(error)
         return True
