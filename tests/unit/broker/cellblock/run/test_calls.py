@@ -82,6 +82,11 @@ def raising(error: Exception) -> Tool:
     return tool
 
 
+@pytest.fixture
+def loads() -> CallLoads:
+    return CallLoads(10)
+
+
 @pytest.mark.parametrize(
     ("given", "answered"),
     [
@@ -273,8 +278,7 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
     assert made.calls.counts() == CallCounts(5, 0, 2)
 
 
-async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
-    loads = CallLoads(10)
+async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order(loads: CallLoads) -> None:
     await loads.enter(6)
     await loads.enter(4)
     entered: list[int] = []
@@ -298,8 +302,7 @@ async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_one_that_gives_up_makes_way() -> None:
-    loads = CallLoads(10)
+async def test_one_that_gives_up_makes_way(loads: CallLoads) -> None:
     await loads.enter(8)
     large = asyncio.create_task(loads.enter(9))
     await turns()
@@ -320,8 +323,7 @@ async def test_one_that_gives_up_makes_way() -> None:
     await within(loads.enter(10))
 
 
-async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing() -> None:
-    loads = CallLoads(10)
+async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing(loads: CallLoads) -> None:
     await loads.enter(8)
     large = asyncio.create_task(loads.enter(9))
     await turns()
@@ -333,8 +335,7 @@ async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothi
     assert not loads.enters(6)
 
 
-def test_far_too_much_is_not_held() -> None:
-    loads = CallLoads(10)
+def test_far_too_much_is_not_held(loads: CallLoads) -> None:
     assert loads.hold(10 * WAITING_FACTOR + 5), "one is always held"
     assert not loads.hold(1)
     loads.drop(10 * WAITING_FACTOR + 5)

@@ -149,6 +149,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     return Begun(monkeypatch)
 
 
+@pytest.fixture
+def parsers() -> Parsers:
+    return Parsers()
+
+
 def begin(parsers: Parsers, name: str, client: str, bound: QueueBound | None = None) -> asyncio.Task[Imports]:
     return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), bound))
 
@@ -159,8 +164,9 @@ async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_client_that_has_no_process_waits_for_none_of_anothers(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_a_client_that_has_no_process_waits_for_none_of_anothers(
+    begun: Begun, parsers: Parsers
+) -> None:
     noisy = [begin(parsers, f"noisy{number}", "noisy") for number in range(20)]
     await turns()
     assert begun.names == [f"noisy{number}" for number in range(SHARE)]
@@ -184,8 +190,7 @@ async def begin_and_end(parsers: Parsers, begun: Begun, name: str) -> None:
     await work
 
 
-async def test_clients_that_wait_take_turns(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_clients_that_wait_take_turns(begun: Begun, parsers: Parsers) -> None:
     tasks = [
         begin(parsers, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
     ]
@@ -200,16 +205,14 @@ async def test_clients_that_wait_take_turns(begun: Begun) -> None:
     await cancelled(tasks)
 
 
-async def test_small_scripts_wait_for_nobody(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_small_scripts_wait_for_nobody(begun: Begun, parsers: Parsers) -> None:
     tasks = [begin(parsers, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
     assert len((await parsers.parsed(MIXED, Account.of_one("0"))).statics) == 1
     await cancelled(tasks)
 
 
-async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun, parsers: Parsers) -> None:
     clients = [f"c{number}" for number in range(AT_ONCE + 2)]
     tasks = [begin(parsers, client, client) for client in clients]
     await turns()
@@ -223,13 +226,12 @@ async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun) -> No
     assert parsers.free == AT_ONCE and parsers.waiting == 0
 
 
-async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun) -> None:
-    parsers = Parsers(queue_wait_ms=50)
-    tasks = [begin(parsers, f"{number}", "one") for number in range(SHARE)]
+async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun, parsers: Parsers) -> None:
+    brief = Parsers(queue_wait_ms=50)
+    tasks = [begin(brief, f"{number}", "one") for number in range(SHARE)]
     await turns()
     with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
-        await within(parsers.parsed(large("late"), Account.of_one("one")))
-    parsers = Parsers()
+        await within(brief.parsed(large("late"), Account.of_one("one")))
     tasks += [begin(parsers, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
     parsers.close()
@@ -238,9 +240,8 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun)
     await cancelled(tasks)
 
 
-async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun) -> None:
+async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun, parsers: Parsers) -> None:
     queue: Admission[str] = Admission(queue_size=3)
-    parsers = Parsers()
     tasks = [begin(parsers, f"{number}", "noisy", queue.bound) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):

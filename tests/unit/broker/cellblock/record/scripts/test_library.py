@@ -48,6 +48,11 @@ def library(tmp_path: Path) -> Library:
     return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts", tmp_path / "state")
 
 
+@pytest.fixture
+def one(tmp_path: Path) -> Library:
+    return library(tmp_path)
+
+
 def trial(text: str) -> Trial:
     recording = Recording(
         made_by="",
@@ -64,8 +69,7 @@ def trial(text: str) -> Trial:
     return Trial(recording, {"said": text}, {})
 
 
-def test_a_version_runs_when_it_was_approved(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_a_version_runs_when_it_was_approved(one: Library) -> None:
     script = one.write("report", HEADER, "1", trial("1"), replace=False)
     assert one.approvals.get("report") is None
     first = one.approvals.approve(script)
@@ -80,8 +84,7 @@ def test_a_version_runs_when_it_was_approved(tmp_path: Path) -> None:
     assert one.approvals.all() == {}
 
 
-def test_a_damaged_approval_lets_nothing_in(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_a_damaged_approval_lets_nothing_in(tmp_path: Path, one: Library) -> None:
     one.approvals.approve(format_script("report", HEADER, "1"))
     file = tmp_path / "state" / "scripts" / "report.json"
     whole = file.read_bytes()
@@ -97,8 +100,7 @@ def test_a_damaged_approval_lets_nothing_in(tmp_path: Path) -> None:
     assert one.approvals.get("other") is None
 
 
-def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path, one: Library) -> None:
     script = one.write("report", HEADER, "1", trial("hunter2"), replace=False)
     assert one.trial(script).input == {"said": "hunter2"}
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
@@ -128,8 +130,9 @@ def test_what_a_strangers_recording_holds_spoils_no_test(answer: bytes, grants: 
     assert [*header_of(recording, "1", catalog, {})[0].tools] == ["s.t"]
 
 
-def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = library(tmp_path)
+def test_clients_propose_no_more_than_a_person_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: Library
+) -> None:
     monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING", 2)
     one.approvals.approve(one.write("a", HEADER, "1", trial("a"), replace=False))
     one.write("b", HEADER, "1", trial("b"), replace=False)
@@ -150,8 +153,7 @@ def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch
         one.check_room()
 
 
-def test_hostile_folders_are_refused(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_hostile_folders_are_refused(tmp_path: Path, one: Library) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     secret = tmp_path / "secret.ts"
@@ -196,8 +198,7 @@ def test_concurrent_saves_lose_none_and_mix_none(tmp_path: Path) -> None:
         assert one.trial(script).recording.code == script.code
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = library(tmp_path)
+def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch, one: Library) -> None:
     before = one.write("report", HEADER, "1", trial("1"), replace=False)
 
     def full(_descriptor: int) -> None:

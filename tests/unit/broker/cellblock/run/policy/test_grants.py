@@ -405,6 +405,11 @@ def shown(policy: Policy, principal: str, asked: Grant | None = None) -> list[st
     return [tool.tool_name for one in catalog.servers.values() for tool in one.tools]
 
 
+@pytest.fixture
+def tokens(tmp_path: Path) -> NamedTokens:
+    return NamedTokens(LocalStore(tmp_path))
+
+
 def test_only_its_hash_is_kept(tmp_path: Path) -> None:
     tokens = NamedTokens(LocalStore(tmp_path / "s"))
     token = tokens.create("ci")
@@ -448,8 +453,7 @@ def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callab
     assert tokens.name_of(made) == "ci" and [issued.name for issued in tokens.all()] == ["ci"]
 
 
-def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
+def test_one_that_is_over_is_no_token(tokens: NamedTokens) -> None:
     assert tokens.name_of(tokens.create("ci", expires=1)) is None
     assert [issued.problem for issued in tokens.all()] == ["it has expired"]
     assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == []
@@ -458,8 +462,7 @@ def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["", "Ann", "a.b", "../token", "a/b", "-a", "ä", "a" * 64, "a\n", "a\0", "ci "]
 )
-def test_names_that_are_none(tmp_path: Path, name: str) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
+def test_names_that_are_none(tmp_path: Path, name: str, tokens: NamedTokens) -> None:
     (tmp_path / "token").write_text("mine")
     with pytest.raises(ConfigError, match="no name for a token"):
         tokens.create(name)
@@ -504,8 +507,7 @@ def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wro
         assert (tmp_path / "kept").is_file()
 
 
-def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
+def test_its_grant_takes_away_from_the_policys(tokens: NamedTokens) -> None:
     tokens.create("all")
     tokens.create("reader", grants=Grant(tools=["files.read"]))
     tokens.create("writer", grants=Grant(tools=["files.write"]))
@@ -523,8 +525,7 @@ def test_its_grant_takes_away_from_the_policys(tmp_path: Path) -> None:
     assert shown(wide, "token:reader") == [] == shown(wide, "token:nobody")
 
 
-def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tmp_path: Path) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
+def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tokens: NamedTokens) -> None:
     tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
     policies = [Policy(PolicySettings(), [name], tokens) for name in ("files", "documents")]
     assert [shown(policy, "token:ci") for policy in policies] == [["read", "write"], []]
