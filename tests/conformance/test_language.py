@@ -1,12 +1,18 @@
 """Sections 1.4, 3.2.1 and 3.2.2: modules, top-level await, TypeScript, the result, and a fresh sandbox each run."""
 
 import asyncio
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from cellblock import Broker
+from cellblock.app.assembly import front_config
+from cellblock.base.settings.settings import Settings
+from cellblock.serve.mcp.manual import manual
 from conformance.world import CONTRACT, evaluated, run, value
+from support.waits import within
 
 
 @pytest.mark.clause("3.2.1.a")
@@ -219,3 +225,65 @@ async def test_runs_at_the_same_time_share_nothing(broker: Broker) -> None:
         return await value(broker, code)
 
     assert await asyncio.gather(*(one(number) for number in range(8))) == list(range(8))
+
+
+FOLDER: Final = Path(__file__).parents[1] / "test262"
+HARNESS: Final = FOLDER / "harness"
+CASES: Final = sorted(file for file in FOLDER.glob("*/*.js") if file.parent != HARNESS)
+
+ONLY_OURS: Final = "only @codemode/* modules exist here."
+NO_CODE: Final = "EvalError: Code generation from strings disallowed for this context"
+
+IMPORTS: Final = "Only @codemode/* can be imported"
+CODE_FROM_TEXT: Final = "Function: present for instanceof; calling it with source text throws EvalError"
+
+REMOVED: Final = {
+    "removed_computed_data_url": (IMPORTS, f'"data:text/javascript,export default 7": {ONLY_OURS}'),
+    "removed_data_url": (IMPORTS, f"Cannot import 'data:text/javascript,export default 7': {ONLY_OURS}"),
+    "removed_json_module": (IMPORTS, f"Cannot import 'data:application/json,[7]': {ONLY_OURS}"),
+    "removed_node_module": (IMPORTS, f"Cannot import 'node:path': {ONLY_OURS}"),
+    "removed_static_data_url": (IMPORTS, f"'data:text/javascript,export default 7': {ONLY_OURS}"),
+    "removed_dynamic_async_function": (CODE_FROM_TEXT, NO_CODE),
+    "removed_function_constructor": (CODE_FROM_TEXT, NO_CODE),
+    "removed_construct_function": (CODE_FROM_TEXT, NO_CODE),
+    "removed_eval": ("eval", "ReferenceError: eval is not defined"),
+    "removed_prepare_stack_trace": (
+        "globalThis.Error cannot be replaced, nor Error.prepareStackTrace set",
+        "Test262Error: set: got false, expected true",
+    ),
+    "removed_shared_memory": ("Atomics", "ReferenceError: SharedArrayBuffer is not defined"),
+}
+"""What the agent's manual says of the cases that use what is not there, and how they end."""
+
+
+@pytest.mark.thorough
+def test_what_is_removed_is_in_the_agents_manual() -> None:
+    text = manual(front_config(Settings()))
+    assert all(words in text for words, _ in REMOVED.values())
+    assert {file.stem for file in CASES if file.stem.startswith("removed_")} == set(REMOVED)
+
+
+def text_of(file: Path) -> str:
+    # Not as text: some cases are about their line ends.
+    return file.read_bytes().decode("utf-8")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("file", CASES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+async def test_a_case_ends_as_it_says(broker: Broker, file: Path) -> None:
+    program = text_of(file)
+    found = re.search(r"/\*---(.*?)---\*/", program, re.DOTALL)
+    meta = found[1] if found else ""
+    throws = re.search(r"^\s+type:\s*(\S+)", meta, re.MULTILINE)
+    # What must not even start needs no harness, whose names could only get in its way.
+    if "negative" not in meta or "runtime" in meta:
+        harness = [text_of(HARNESS / name) for name in ("sta.js", "assert.js")]
+        program = "\n".join([*harness, program])
+    response = await within(broker.run(program))
+    errors = [one.message for one in response.diagnostics if one.severity == "error"]
+    if throws is not None:
+        assert errors and (throws[1] in errors[0] or "has no export" in errors[0]), errors
+    elif file.stem in REMOVED:
+        assert errors and REMOVED[file.stem][1] in errors[0], errors
+    else:
+        assert errors == []

@@ -51,8 +51,7 @@ async def test_entries_have_whole_milliseconds_since_the_start(broker: Broker) -
     assert [set(entry) for entry in entries] == [{"level", "message", "timeMs"}] * 2
     first, second = (entry["timeMs"] for entry in entries)
     assert isinstance(first, int) and isinstance(second, int)
-    assert 0 <= first <= second <= wall
-    assert second - first >= 110
+    assert 0 <= first < first + 110 <= second <= wall
 
 
 @pytest.mark.clause("3.3.1.b")
@@ -118,8 +117,7 @@ async def test_key_order_does_not_matter(broker: Broker) -> None:
         """,
     )
     assert messages[0] == messages[1] == '{"a":{"c":null,"d":[{"y":2,"z":1}]},"b":1}'
-    assert messages[2] == messages[3]
-    assert messages[2].endswith(",3,1,2]")
+    assert messages[2] == messages[3] and messages[2].endswith(",3,1,2]")
 
 
 @pytest.mark.clause("3.3.1.d")
@@ -164,8 +162,7 @@ async def test_plain_data_is_logged_as_json(broker: Broker) -> None:
 async def test_everything_can_be_logged(broker: Broker, expression: str) -> None:
     """Exactly one entry with some text, and the script goes on."""
     messages = await logged(broker, f"console.log({expression}); console.log('next');", maxLogBytes=1_000_000)
-    assert len(messages) == 2 and messages[1] == "next"
-    assert messages[0] != ""
+    assert len(messages) == 2 and messages[1] == "next" and messages[0] != ""
 
 
 @pytest.mark.clause("3.3.1.e")
@@ -180,8 +177,7 @@ async def test_the_best_effort_keeps_what_can_be_read(broker: Broker) -> None:
         const { proxy, revoke } = Proxy.revocable({}, {}); revoke(); console.log(proxy);
         """,
     )
-    assert '"loop"' in cycle
-    assert '"seen"' in getter
+    assert '"loop"' in cycle and '"seen"' in getter
     assert "RangeError" in failure and "too far" in failure and "the cause" in failure
     assert revoked == "[Unserializable Object]"
 
@@ -215,10 +211,8 @@ async def test_cut_logs_end_with_a_warning(broker: Broker, statements: str, limi
 @pytest.mark.clause("3.3.1.f")
 async def test_logs_within_the_limit_have_no_warning(broker: Broker) -> None:
     """Up to the last byte."""
-    assert await logged(broker, "console.log('12345'); console.warn('éé1');", maxLogBytes=10) == [
-        "12345",
-        "éé1",
-    ]
+    code = "console.log('12345'); console.warn('éé1');"
+    assert await logged(broker, code, maxLogBytes=10) == ["12345", "éé1"]
 
 
 async def test_who_watches_is_told_where_the_live_entries_stop(broker: Broker) -> None:

@@ -199,7 +199,8 @@ async def parked_by_shell(folder: Path, **options: Any) -> str:
     script = folder / "script.js"
     script.write_text(SCRIPT)
     response = json.loads(await command(folder, "run", script, "--durable", **options))
-    assert [entry["code"] for entry in response["diagnostics"]] == ["RUN_PARKED"]
+    # In another configuration the server has another command.
+    assert {entry["code"] for entry in response["diagnostics"]} - {"NOT_AS_PINNED"} == {"RUN_PARKED"}
     return response["usage"]["runId"]
 
 

@@ -237,7 +237,7 @@ await Promise.all([never({ text: "under way" }), give({ text: "answered" })]);
 
 
 async def said_by(folder: Path, *words: str, code: int = 0) -> Any:
-    """What a kept says, beside a daemon or without one."""
+    """What a command says, beside a daemon or without one."""
     done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
     assert done.code == code, done.err
     return json.loads(done.out) if done.out else done.err

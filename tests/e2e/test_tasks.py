@@ -1,11 +1,13 @@
-"""The Tasks extension: a run that was parked is a task, for its principal, over other connections and other daemons."""
+"""The Tasks extension: a run that was parked is a task, for its principal, over other connections and other daemons.
+
+Tasks of MCP 2025-11-25 are not offered, because the SDK's server has none (docs/clients.md).
+"""
 
 import asyncio
 import base64
 import importlib.util
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,16 +15,17 @@ from typing import Any, Literal
 
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.server.lowlevel import Server
 from mcp_types import CallToolResult, Request, Result
 from pydantic import TypeAdapter
 
-from support.cellblock_zygote import forked_cellblock, with_constants
-from support.commands import in_this_process, piped
+from support.asking_client import stdio
+from support.cellblock_zygote import with_constants
+from support.commands import command, piped
 from support.entries import plain_server, write_config
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, streaming
 from support.modern_client import (
     FORMS,
     PAUSE_SECONDS,
@@ -70,8 +73,8 @@ class Caller(ModernClient):
         responses = {key.replace("_", "-"): {"action": said} for key, said in answers.items()}
         assert (await self.told(task, "update", inputResponses=responses)).keys() == {"resultType", "_meta"}
 
-    async def error(self, task: str, what: str = "get", **params: Any) -> tuple[int, str, Any]:
-        params = {"inputResponses": {}} if what == "update" and not params else params
+    async def error(self, task: str, what: str) -> tuple[int, str, Any]:
+        params = {"inputResponses": {}} if what == "update" else {}
         found = (await self.about(task, what, **params))["error"]
         return found["code"], found["message"], found.get("data")
 
@@ -81,6 +84,10 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     """One for the tests that leave it as it was, but for runs."""
     async with daemon(tmp_path_factory.mktemp("tasks"), **SECTION) as running:
         yield running
+
+
+def without(shown: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    return {key: shown[key] for key in shown.keys() - keys}
 
 
 async def kill(served: Daemon) -> None:
@@ -93,26 +100,17 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         ann = Caller(served)
         assert (await ann.ask("server/discover"))["result"]["capabilities"]["extensions"][EXTENSION] == {}
         # A client without tasks is not given one, however long it is away.
-        asked = (await Caller(served, FORMS).run(GIVES))["result"]
-        assert asked["resultType"] == "input_required" and set(asked["inputRequests"]) == {
-            "question-2",
-            "question-3",
-        }
+        _, questions = await Caller(served, FORMS).asked(GIVES)
+        assert questions.keys() == {"question-2", "question-3"}
         task = await ann.task(GIVES)
-        assert task["resultType"] == "task" and task["status"] == "input_required"
-        assert not task.keys() & {"inputRequests", "result", "task"}
+        assert task["status"] == "input_required" and not task.keys() & {"inputRequests", "result", "task"}
         name = task["taskId"]
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served)
         waits = await ann.told(name)
-        assert {**waits, "inputRequests": 0, "resultType": 0, "_meta": 0} == {
-            **task,
-            "inputRequests": 0,
-            "resultType": 0,
-            "_meta": 0,
-            "ttlMs": waits["ttlMs"],
-        }
+        of_each = {"resultType", "_meta", "ttlMs"}
+        assert without(waits, of_each | {"inputRequests"}) == without(task, of_each)
         form = waits["inputRequests"]["question-2"]
         assert form["method"] == "elicitation/create" and '"path":"a"' in form["params"]["message"]
         created, updated = (datetime.fromisoformat(waits[key]) for key in ("createdAt", "lastUpdatedAt"))
@@ -130,9 +128,10 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         ann = Caller(served)
         await ann.says(name, question_3="accept")
         done = await ann.until_status(name, "completed")
-        assert done["result"]["structuredContent"]["result"] == ["object", "object"], done
+        response = done["result"]["structuredContent"]
+        assert response["result"] == ["object", "object"], done
         assert done["result"]["isError"] is False and "inputRequests" not in done
-        assert name.startswith(done["result"]["structuredContent"]["usage"]["runId"])
+        assert name.startswith(response["usage"]["runId"])
         assert served.recorded(tool="give") == 2
         # What comes late is no answer, and undoes nothing.
         await ann.says(name, question_3="decline")
@@ -140,18 +139,15 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         assert (await ann.told(name))["status"] == "completed"
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
-        again = await Caller(served).told(name)
-        assert again["result"]["structuredContent"] == done["result"]["structuredContent"]
+        assert (await Caller(served).told(name))["result"]["structuredContent"] == response
         assert served.recorded(tool="give") == 2
 
 
 async def test_who_may_not_know_of_a_task(served: Daemon) -> None:
     """One sentence for all that is no task of this principal; another error for who has no tasks at all."""
     before = served.recorded(tool="give")
-    place = ("--config", served.folder / "cellblock.json", "--state-dir", served.folder / "s")
-    made = await asyncio.to_thread(in_this_process, "token", "create", "eve", *place)
-    ann = Caller(served)
-    eve = Caller(replace(served, token=made.out.strip()))
+    token = (await command(served.folder, "token", "create", "eve")).strip()
+    ann, eve = Caller(served), Caller(replace(served, token=token))
     name = (await ann.task(GIVES))["taskId"]
     run, _, tag = name.partition(".")
     hers = (await eve.task(GIVES))["taskId"]
@@ -170,9 +166,8 @@ async def test_who_may_not_know_of_a_task(served: Daemon) -> None:
             more = {"inputResponses": {"question-2": {"action": "accept"}}} if what == "update" else {}
             found = await caller.ask(f"tasks/{what}", header, taskId=task, **more)
             refused.add((found["error"]["code"], found["error"]["message"]))
-        lacking = await Caller(served, FORMS).error(name, what)
-        assert lacking[0] == -32021
-        assert lacking[2] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        code, _, data = await Caller(served, FORMS).error(name, what)
+        assert (code, data) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
         for header in (None, hers):
             wrong = await ann.ask(f"tasks/{what}", header, taskId=name, inputResponses={})
             assert wrong["error"]["code"] == -32020, wrong
@@ -247,9 +242,8 @@ async def test_a_run_that_takes_long_is_a_task_and_outlives_its_daemon(tmp_path:
         await kill(served)
     async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
         ann = Caller(served)
-        done = await ann.until_status(name, "completed")
-        said = done["result"]["structuredContent"]["result"]
-        assert said == ["object", "held", "object", "may_have_run"], done
+        done = (await ann.until_status(name, "completed"))["result"]["structuredContent"]
+        assert done["result"] == ["object", "held", "object", "may_have_run"], done
         assert served.recorded(tool="give") == 2
 
 
@@ -259,7 +253,6 @@ async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_clie
     file = tmp_path / "file"
     async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
         ann = Caller(served)
-
         name = (await ann.task(holding(file)))["taskId"]
         await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
@@ -309,16 +302,18 @@ class GetTask(Request[dict[str, Any], Literal["tasks/get"]]):
 
 async def test_a_client_of_the_sdk_waits_for_a_run_that_takes_long(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, **AT_WORK)
-    words = ["serve", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     extension = SdkTasks(tmp_path / "file")
-    parameters = StdioServerParameters(command=str(forked_cellblock()), args=words, env=with_constants(EARLY))
-    async with Client(parameters, extensions=[extension]) as client:
-        result = await within(client.call_tool(TOOL, {"code": holding(extension.file)}), 120)
-        assert result.structured_content["result"] == ["object", "held"]
-        assert extension.seen and set(extension.seen) == {"working"}
-        extension.seen.clear()
-        short = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 7;"}), 120)
-        assert short.structured_content is not None and short.structured_content["result"] == 7
+    server = stdio(config, tmp_path / "s", env=with_constants(EARLY))
+    async with Client(server, extensions=[extension]) as client:
+        for code, wanted in (
+            ("globalThis.__codemode_result__ = 7;", 7),
+            (holding(extension.file), ["object", "held"]),
+        ):
+            # The first is over too soon for a task.
+            assert not extension.seen
+            result: Any = await within(client.call_tool(TOOL, {"code": code}), 120)
+            assert result.structured_content["result"] == wanted
+        assert set(extension.seen) == {"working"}
 
 
 async def test_a_stream_is_told_of_its_tasks(served: Daemon) -> None:
@@ -326,25 +321,19 @@ async def test_a_stream_is_told_of_its_tasks(served: Daemon) -> None:
     name = (await ann.task(GIVES))["taskId"]
     wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
     assert (await Caller(served, FORMS).ask("subscriptions/listen", **wanted))["error"]["code"] == -32021
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    try:
-        headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
-        writer.write(served.request("POST", "/mcp", headers=headers, body=body))
-        _, first = await first_message(reader)
+    headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
+    async with streaming(served, "POST", headers, body) as stream:
+        _, first = await first_message(stream)
         assert first["method"] == "notifications/subscriptions/acknowledged"
         assert first["params"]["notifications"] == {"taskIds": [name], "toolsListChanged": True}
-        told = await next_message(reader)
+        told = await next_message(stream)
         assert told["method"] == "notifications/tasks"
         assert told["params"].pop("_meta") == {f"{PREFIX}subscriptionId": 1}
-        shown = await ann.told(name)
-        assert told["params"] == {key: shown[key] for key in shown if key not in ("resultType", "_meta")}
+        assert told["params"] == without(await ann.told(name), {"resultType", "_meta"})
         await ann.says(name, question_2="accept", question_3="decline")
-        while (told := (await next_message(reader))["params"])["status"] != "completed":
+        while (told := (await next_message(stream))["params"])["status"] != "completed":
             assert told["status"] in ("working", "input_required")
         assert told["result"]["structuredContent"]["result"] == ["object", "string"]
-    finally:
-        with suppress(ConnectionError):
-            writer.close()
 
 
 async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(served: Daemon) -> None:
@@ -393,33 +382,30 @@ def test_the_sdk_still_has_no_tasks() -> None:
     assert not [name for name in dir(Server) if "task" in name.lower()]
 
 
-async def asked(served: Daemon, session: str | None, number: int, method: str, params: Any) -> Any:
-    """The answer to one request, and the session that it came in."""
-    headers = {**MCP_HEADERS, **served.auth, **({"Mcp-Session-Id": session} if session else {})}
-    body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-    async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http:
-        answer = await http.post(served.url, headers=headers, json=body)
-    assert answer.status_code == 200, answer.text
-    (data,) = [line.removeprefix("data: ") for line in answer.text.splitlines() if "jsonrpc" in line]
-    return json.loads(data), answer.headers.get("mcp-session-id")
-
-
 @pytest.mark.timeout(60)
 async def test_a_client_that_asks_for_a_task_gets_its_answer(served: Daemon) -> None:
+    headers = {**MCP_HEADERS, **served.auth}
+
+    async def asked(method: str, params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with httpx2.AsyncClient(timeout=60, trust_env=False, verify=False) as http:
+            answer = await http.post(served.url, headers=headers, json=body)
+        assert answer.status_code == 200, answer.text
+        headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
+        (data,) = [line.removeprefix("data: ") for line in answer.text.splitlines() if "jsonrpc" in line]
+        return json.loads(data)
+
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {"tasks": {"list": {}, "cancel": {}}},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    opened, session = await asked(served, None, 1, "initialize", hello)
-    assert opened["result"]["protocolVersion"] == "2025-11-25"
-    assert "tasks" not in opened["result"]["capabilities"]
+    opened = (await asked("initialize", hello))["result"]
+    assert opened["protocolVersion"] == "2025-11-25" and "tasks" not in opened["capabilities"]
     call = {
         "name": TOOL,
         "arguments": {"code": "globalThis.__codemode_result__ = 42;"},
         "task": {"ttl": 60_000},
     }
-    answered, _ = await asked(served, session, 2, "tools/call", call)
-    assert answered["result"]["structuredContent"]["result"] == 42
-    refused, _ = await asked(served, session, 3, "tasks/list", {})
-    assert refused["error"]["code"] == -32601
+    assert (await asked("tools/call", call))["result"]["structuredContent"]["result"] == 42
+    assert (await asked("tasks/list", {}))["error"]["code"] == -32601

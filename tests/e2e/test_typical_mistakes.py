@@ -387,7 +387,7 @@ UNCONNECTED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "it ended by itself; it said: Error: API_KEY is not set",
     ),
-    "silent": ({"command": "true"}, "it ended by itself and did not say why"),
+    "silent": ({"command": "false"}, "it ended by itself with exit code 1 and did not say why"),
     "unauthorized": (
         {"url": "http://127.0.0.1:{web}/401/mcp"},
         "the server refused the connection: HTTP 401; run: cellblock auth login unauthorized",

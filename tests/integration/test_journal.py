@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,6 +38,18 @@ def codes(response: RunResponse) -> list[str]:
     return [found.code for found in response.diagnostics]
 
 
+async def cancelled(task: asyncio.Task[RunResponse]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def limited(place: World, code: str, **limits: int) -> tuple[Journal, RunResponse]:
+    """A run under these limits, with its journal."""
+    journal = Journal()
+    request = {"code": code, "limits": limits}
+    return journal, await within(place.live.run_request(request, journal=journal))
+
+
 async def both(place: World, code: str) -> tuple[Recording, RunResponse]:
     """Records a script, and holds its replay against the recording."""
     recording = await within(place.record(code))
@@ -53,9 +64,7 @@ async def test_generated_scripts_are_replayed_cut_and_changed(place: World) -> N
     for number in range(12):
         total.add(await within(prove(place, number, all_of_it=False)))
     assert total.is_well, total.said
-    assert total.calls > 40
-    assert total.cut > 8
-    assert total.mutants > 6
+    assert total.calls > 40 and total.cut > 8 and total.mutants > 6
     assert place.user.answers > 3, "servers have asked"
 
 
@@ -201,9 +210,7 @@ def a_day_earlier(recording: Recording) -> Recording:
 @pytest.mark.parametrize("name", mostly(["has seen timers", "races and blocks"], list(LIMITED)))
 async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name: str) -> None:
     code, limit, most = LIMITED[name]
-    journal = Journal()
-    request = {"code": f"{TOOLS}{SLEEP}{code}", "limits": {limit: most}}
-    first = await within(place.live.run_request(request, journal=journal))
+    journal, first = await limited(place, f"{TOOLS}{SLEEP}{code}", **{limit: most})
     assert codes(first) == ["SANDBOX_LIMIT"]
     again = await within(replay(a_day_earlier(journal.snapshot())))
     assert again.differences == []
@@ -214,15 +221,11 @@ async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place:
     code = f"{SLEEP} await sleep(3); const out = [Math.random()]; await new Promise(() => {{}});"
     task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
     await until(lambda: journal.events_from(0)[0].endswith("t1"), "its timer is known")
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancelled(task)
 
 
 async def test_what_led_to_an_entry_is_known_with_it(place: World) -> None:
-    journal = Journal()
-    code = f"{TOOLS}{CALL} console.log('now'); for (;;);"
-    request = {"code": code, "limits": {"maxCpuMs": 300}}
-    response = await within(place.live.run_request(request, journal=journal))
+    journal, response = await limited(place, f"{TOOLS}{CALL} console.log('now'); for (;;);", maxCpuMs=300)
     assert [entry.message for entry in response.logs] == ["now"]
     assert "a1" in journal.events_from(0)[0]
 
@@ -235,17 +238,15 @@ async def test_a_resumed_run_has_the_machines_clock(place: World) -> None:
 
 
 async def test_a_limit_is_come_to_again(place: World) -> None:
-    journal = Journal()
     code = f"{TOOLS}console.log('before'); for (let i = 0; ; i++) await answer({{ key: `m${{i}}`, site: i, ms: 0 }});"
-    await within(place.live.run_request({"code": code, "limits": {"maxToolCalls": 3}}, journal=journal))
+    journal, _ = await limited(place, code, maxToolCalls=3)
     recording = journal.snapshot()
     assert recording.ended == "stopped"
     again = Journal(recording, offline=True)
     request = again.request | {"limits": {"maxToolCalls": 3}}
     response = await within(place.offline.run_request(request, journal=again))
     assert codes(response) == ["SANDBOX_LIMIT"]
-    assert recording.response is not None
-    assert differences(recording.response, response.as_json()) == []
+    assert differences(recording.response or {}, response.as_json()) == []
 
 
 @pytest.mark.parametrize(
@@ -278,12 +279,8 @@ async def test_another_script_is_found_out(place: World, before: str, after: str
     recording = await within(place.record(code))
     assert before in code
     response, differing = await within(place.replay(changed(recording, code.replace(before, after))))
-    if said:
-        assert codes(response) == ["REPLAY_DIVERGED"], response
-        assert said in response.diagnostics[0].message
-    else:
-        assert codes(response) == []
-        assert differing == []
+    assert codes(response) == (["REPLAY_DIVERGED"] if said else []), response
+    assert said in response.diagnostics[0].message if said else differing == []
 
 
 async def test_divergence_names_the_place(place: World) -> None:
@@ -324,12 +321,9 @@ async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: 
     found = await within(replay(journal.snapshot(), script=script, live=live))
     assert (asked, found.missed) == (["give"], (2,))
     called = [event["tool"] for event in ledger(seen) if event.get("event") == "call"]
-    if verdict is Verdict.ACCEPTED:
-        assert found.response.result == {"b": 2}
-        assert called == ["echo", "give"]
-    else:
-        assert found.response.result == "ToolCallError"
-        assert called == ["echo"]
+    is_made = verdict is Verdict.ACCEPTED
+    assert found.response.result == ({"b": 2} if is_made else "ToolCallError")
+    assert called == (["echo", "give"] if is_made else ["echo"])
 
 
 async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -> None:
@@ -342,8 +336,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
     task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
     await within(_asked(place, "p2"))
     recording = Recording.unpack(journal.snapshot().pack())
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancelled(task)
     assert [call.ok for call in recording.calls] == [True, None]
     assert recording.calls[1].certainty is Certainty.MAY_HAVE_RUN
     # Nobody knows whether it ran: the script is told.
@@ -360,8 +353,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
     journal = Journal(replace(recording, calls=calls))
     task = asyncio.create_task(place.live.run_request(journal.request, journal=journal))
     await within(_asked(place, "p2", times=2))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancelled(task)
     assert place.tools.ledger["p1"] == 1
 
 
@@ -437,7 +429,7 @@ async def test_snapshots_need_a_run_that_has_begun(place: World) -> None:
     journal = Journal()
     with pytest.raises(ValueError, match="has not begun"):
         journal.snapshot()
-    response: Any = await within(place.live.run_request({"code": "import 'nowhere';"}, journal=journal))
+    response = await within(place.live.run_request({"code": "import 'nowhere';"}, journal=journal))
     assert codes(response) == ["IMPORT_FAILURE"]
     with pytest.raises(ValueError, match="has not begun"):
         journal.snapshot()

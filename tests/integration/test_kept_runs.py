@@ -11,7 +11,6 @@ from cellblock import Broker, ConfigError, Grantee
 from cellblock.base.raw_json import RawJson
 from cellblock.base.state_dir import JOURNALS
 from cellblock.run.policy.asking import Caller
-from cellblock.run.response import RunResponse
 from support.brokers import ready
 from support.commands import cellblock, in_this_process
 from support.entries import plain_server, settings, write_config
@@ -48,16 +47,16 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
         yield made
 
 
-async def run(broker: Broker, code: str, grantee: Grantee) -> RunResponse:
-    return await within(broker.run(code, grantee=grantee))
+async def run(broker: Broker, code: str, grantee: Grantee) -> str | None:
+    """The id of a run that is kept."""
+    return (await within(broker.run(code, grantee=grantee))).usage.run_id
 
 
 def command(folder: Path, *words: str, code: int = 0, first: str = "runs") -> str:
     """What `cellblock runs` prints, as the user of this machine."""
     config = folder / "cellblock.json"
     if not config.exists():
-        made = made_of(folder)
-        write_config(folder, made.pop("servers"), **made)
+        write_config(folder, **made_of(folder))
     done = in_this_process(first, *words, "--config", config, "--state-dir", folder / "state")
     assert done.code == code, done.err
     return done.out if code == 0 else done.err
@@ -65,7 +64,7 @@ def command(folder: Path, *words: str, code: int = 0, first: str = "runs") -> st
 
 async def test_which_runs_are_kept_is_their_clients_to_say(broker: Broker) -> None:
     named = {
-        (grantee.principal, code): (await run(broker, code, grantee)).usage.run_id is not None
+        (grantee.principal, code): await run(broker, code, grantee) is not None
         for grantee in (FAILED, ALL, OFF)
         for code in (FAILS, WORKS)
     }
@@ -80,15 +79,14 @@ async def test_which_runs_are_kept_is_their_clients_to_say(broker: Broker) -> No
 
 
 async def test_what_was_refused_before_it_began_is_not_kept(broker: Broker) -> None:
-    response = await run(broker, "import '@codemode/servers/absent';", ALL)
+    response = await within(broker.run("import '@codemode/servers/absent';", grantee=ALL))
     assert not response.ok and response.usage.run_id is None
     assert "runId" not in response.as_json()["usage"]
 
 
 async def test_a_kept_run_is_listed_shown_and_deleted(broker: Broker, folder: Path) -> None:
     await run(broker, WORKS, ALL)
-    response = await run(broker, FAILS, FAILED)
-    run_id = response.as_json()["usage"]["runId"]
+    run_id = str(await run(broker, FAILS, FAILED))
     (newest, *_) = json.loads(command(folder, "list", "--json"))
     assert (newest["id"], newest["principal"], newest["outcome"]) == (
         run_id,
@@ -112,7 +110,7 @@ async def test_a_kept_run_is_listed_shown_and_deleted(broker: Broker, folder: Pa
 
 
 async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broker, folder: Path) -> None:
-    assert (await run(broker, FAILS, ALL)).usage.run_id is not None
+    assert await run(broker, FAILS, ALL) is not None
     files = [file for file in (folder / "state").rglob("*") if file.is_file()]
     assert (folder / "state" / JOURNALS) in files
     assert [file.name for file in files if SEEN.encode() in file.read_bytes()] == []
@@ -121,27 +119,22 @@ async def test_nothing_of_a_run_is_readable_in_the_state_directory(broker: Broke
 async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
     broker: Broker, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = (await run(broker, FAILS, ALL)).usage.run_id
+    whole = str(await run(broker, FAILS, ALL))
     monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", 20)
-    too_large = (await run(broker, FAILS, ALL)).usage.run_id
+    too_large = str(await run(broker, FAILS, ALL))
     monkeypatch.undo()
-    without_utf_8 = (await run(broker, f"{FAILS} // \ud800", ALL)).usage.run_id
+    without_utf_8 = str(await run(broker, f"{FAILS} // \ud800", ALL))
     for run_id in (too_large, without_utf_8):
-        assert run_id is not None
         assert "plain.echo" in command(folder, "show", run_id, "--values")
-        said = command(folder, run_id, code=2, first="replay")
-        assert "kept without a recording" in said
-    assert whole is not None
+        assert "kept without a recording" in command(folder, run_id, code=2, first="replay")
     shown = json.loads(command(folder, "show", whole, "--values", "--json"))
     assert [call["input"] for call in shown["values"]] == [{"text": SEEN}]
 
 
 async def test_a_replay_hides_the_secrets_of_the_configuration(tmp_path: Path) -> None:
     async with ready(settings(tmp_path / "state", **made_of(tmp_path))) as broker:
-        run_id = (await run(broker, FAILS, ALL)).usage.run_id
-    assert run_id is not None
-    made = made_of(tmp_path)
-    config = write_config(tmp_path, made.pop("servers"), **made)
+        run_id = str(await run(broker, FAILS, ALL))
+    config = write_config(tmp_path, **made_of(tmp_path))
     words = ("replay", run_id, "--values", "--config", config, "--state-dir", tmp_path / "state")
     said = (await cellblock(*words)).out
     assert json.loads(said)["replay"]["same"] is True
@@ -167,8 +160,7 @@ async def test_a_large_result_is_kept_without_being_decoded(
 
 async def test_nothing_in_a_run_can_act_on_the_terminal(broker: Broker, folder: Path) -> None:
     code = f"{PLAIN}const evil = '\\x1b[2J\\u202e';\nconsole.log(evil); await plain.echo({{ [evil]: evil }});"
-    run_id = (await run(broker, code, ALL)).usage.run_id
-    assert run_id is not None
+    run_id = str(await run(broker, code, ALL))
     for words in (("show", run_id), ("show", run_id, "--values"), ("list",)):
         said = command(folder, *words)
         assert "\x1b" not in said and "\u202e" not in said

@@ -1,10 +1,16 @@
-"""Kept scripts as a script meets them: child runs of a real broker, within their caller's grants and caps."""
+"""Kept scripts as a script meets them: child runs of a real broker, within their caller's grants and caps.
+
+Where two brokers share a PostgreSQL, what one lets in runs at both, and nothing else does.
+"""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given as given_values
 from hypothesis import settings as settings_of_hypothesis
@@ -12,16 +18,18 @@ from hypothesis import strategies as some
 
 from cellblock import Broker, RunResponse, tool
 from cellblock.app.assembly import library_of
+from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import replay
 from cellblock.base.settings.policy import Grant
 from cellblock.record.journal import Journal
-from cellblock.record.scripts.library import Library
-from cellblock.record.scripts.script_file import Header, KeptScript, format_script
+from cellblock.record.recording import Recording
+from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
 from cellblock.run.response import Diagnostic
-from support.entries import settings
+from support.entries import for_tests, settings
 from support.params import mostly
 from support.responses import succeeded
-from support.waits import until
+from support.waits import until, until_found, within
 
 CALLS: list[str] = []
 
@@ -101,25 +109,35 @@ HOLDS = f"""import {{ meet }} from "@codemode/servers/local";
 await meet({{ who: "child" }});
 globalThis.__codemode_result__ = held.length;"""
 
+HOLDING = kept("holds", HOLDS, ("local.meet",))
+BURNS = kept("burns", "const end = performance.now() + 60000; while (performance.now() < end);")
 SCRIPTS = [
     kept("weekly_report", REPORT, output=OUTPUT),
     kept("odd", REPORT, output={"type": "array"}),
     kept("both", BOTH, ("local.issues", "local.close")),
-    kept("burns", "const end = performance.now() + 60000; while (performance.now() < end);"),
+    BURNS,
     kept("waits", "await new Promise((done) => setTimeout(done, 60000));"),
-    kept("holds", HOLDS, ("local.meet",)),
+    HOLDING,
     kept("talks", 'for (let n = 0; n < 400; n++) console.log("c".repeat(100));'),
     kept("nests", CALL, ("scripts.weekly_report",)),
     *(kept(f"outside_{number}", code) for number, code in enumerate(OUTSIDE)),
 ]
 
 
-@pytest.fixture(scope="module")
-async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    given = settings(tmp_path_factory.mktemp("state"))
-    for script in SCRIPTS:
+@asynccontextmanager
+async def serving(folder: Path, *scripts: KeptScript, **section: Any) -> AsyncIterator[Broker]:
+    """A broker that knows these scripts; nothing was called yet."""
+    CALLS.clear()
+    given = settings(folder, **section)
+    for script in scripts:
         library_of(given, Broker(given).store).approvals.approve(script)
     async with Broker(given, tools=[issues, close, meet, child_holds]) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    async with serving(tmp_path_factory.mktemp("state"), *SCRIPTS) as broker:
         yield broker
 
 
@@ -174,9 +192,25 @@ async def test_it_is_known_where_tools_are(broker: Broker) -> None:
     assert CALLS == []
 
 
-async def test_its_input_is_checked_before_it_starts(broker: Broker) -> None:
-    error = failure(await broker.run(CALL.replace("since:", "until:")))
-    assert error.error_class == "SchemaValidationError"
+@pytest.mark.parametrize(
+    ("before", "after", "limits", "said"),
+    [
+        ("since:", "until:", {}, "error_class='SchemaValidationError'"),
+        # Whatever its header says.
+        (
+            "weekly_report",
+            "nests",
+            {},
+            "was not started: a kept script that another script calls can call no other",
+        ),
+        ("", "", {"maxMemoryBytes": 12 << 20}, "its caller has too little left: limits.maxMemoryBytes"),
+    ],
+    ids=["its input is wrong", "it calls another one", "too little memory is left"],
+)
+async def test_it_is_refused_before_it_calls_anything(
+    broker: Broker, before: str, after: str, limits: dict[str, int], said: str
+) -> None:
+    assert said in str(failure(await broker.run(CALL.replace(before, after), limits=limits)))
     assert CALLS == []
 
 
@@ -191,12 +225,6 @@ async def test_tools_outside_its_list_are_refused(broker: Broker, number: int) -
     for since in ("close", "local", "x"):
         code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
         assert f"outside_{number}" in failure(await broker.run(code)).message
-    assert CALLS == []
-
-
-async def test_a_kept_script_calls_no_other_whatever_its_header_says(broker: Broker) -> None:
-    error = failure(await broker.run(CALL.replace("weekly_report", "nests")))
-    assert "weekly_report" in error.message and "can call no other" in error.message
     assert CALLS == []
 
 
@@ -299,12 +327,6 @@ async def test_the_sum_of_memory_is_its_callers_cap(
     assert "maxMemoryBytes" in failure(await tried(broker, before, child, during)).message
 
 
-async def test_a_caller_with_too_little_left_is_told_so(broker: Broker) -> None:
-    error = failure(await broker.run(CALL, limits={"maxMemoryBytes": 12 * MIB}))
-    assert "its caller has too little left: limits.maxMemoryBytes" in error.message
-    assert CALLS == []
-
-
 async def test_lent_memory_comes_back(broker: Broker) -> None:
     code = f"""import {{ weekly_report }} from "@codemode/scripts";
     {HOLD}for (let n = 0; n < 3; n++) await weekly_report({{ since: "x" }});
@@ -319,10 +341,7 @@ def test_no_child_and_caller_hold_more_than_the_cap_together(
     tmp_path_factory: pytest.TempPathFactory, before: int, child: int, during: int
 ) -> None:
     async def one() -> RunResponse:
-        given = settings(tmp_path_factory.mktemp("state"))
-        script = next(one for one in SCRIPTS if one.name == "holds")
-        library_of(given, Broker(given).store).approvals.approve(script)
-        async with Broker(given, tools=[meet]) as broker:
+        async with serving(tmp_path_factory.mktemp("state"), HOLDING) as broker:
             return await tried(broker, before, child, during)
 
     response = asyncio.run(one())
@@ -365,10 +384,7 @@ async def test_a_changed_byte_does_not_run(broker: Broker) -> None:
 
 
 async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
-    CALLS.clear()
-    given = settings(tmp_path / "state", pool={"capacity": 2, "queue_wait_ms": 20_000})
-    library_of(given, Broker(given).store).approvals.approve(SCRIPTS[0])
-    async with Broker(given, tools=[issues, close]) as broker:
+    async with serving(tmp_path, SCRIPTS[0], pool={"capacity": 2, "queue_wait_ms": 20_000}) as broker:
         runs = [broker.run(CALL, client=f"client {number % 3}") for number in range(6)]
         for response in await asyncio.wait_for(asyncio.gather(*runs), 40):
             assert succeeded(response)["count"] == 2
@@ -390,14 +406,10 @@ THEN_CLOSES = CALL.replace("globalThis", 'await close({ name: "x" }); globalThis
 
 
 async def test_labels_go_into_a_child_and_out_of_it(tmp_path: Path) -> None:
-    CALLS.clear()
-    given = settings(tmp_path / "state", policy=LABELLED)
-    store = library_of(given, Broker(given).store).approvals
-    store.approve(SCRIPTS[0])
-    store.approve(kept("closes", CLOSES, ("local.close",)))
     closes = CALL.replace("weekly_report", "closes").replace("2026-11-02", "y")
     reads = 'import { issues } from "@codemode/servers/local"; await issues({ since: "z" });\n'
-    async with Broker(given, tools=[issues, close]) as broker:
+    scripts = (SCRIPTS[0], kept("closes", CLOSES, ("local.close",)))
+    async with serving(tmp_path, *scripts, policy=LABELLED) as broker:
         # One client each: what a client has read stays known.
         assert (await broker.run(closes, client="a")).ok
         # The caller has read what is private, so its child may not send.
@@ -440,24 +452,18 @@ def test_a_child_never_passes_its_callers_grants_and_caps(
     read_only: bool,
 ) -> None:
     async def tried() -> None:
-        CALLS.clear()
-        given = settings(tmp_path_factory.mktemp("state"))
         script = kept(
             "greedy", GREEDY, tuple(own), grants=Grant(read_only=read_only), input={"type": "object"}
         )
-        library_of(given, Broker(given).store).approvals.approve(script)
         code = (
             'import { greedy } from "@codemode/scripts"; await greedy({}).catch(() => 0); await greedy({});'
         )
         grants = {"tools": ["scripts.*", *sorted(tools)], "budgets": {"local.*": budget}}
-        async with Broker(given, tools=[issues, close]) as broker:
+        async with serving(tmp_path_factory.mktemp("state"), script) as broker:
             response = await broker.run(code, grants=grants, limits={"maxToolCalls": calls})
-        allowed = {"issues"} & {one.partition(".")[2] for one in tools & own}
-        if not read_only:
-            allowed |= {"close"} & {one.partition(".")[2] for one in tools & own}
+        allowed = {one.partition(".")[2] for one in tools & own} - ({"close"} if read_only else set())
         assert {one.partition(" ")[0] for one in CALLS} <= allowed
-        assert len(CALLS) <= min(budget, calls)
-        assert len(response.tool_trace) <= calls
+        assert len(CALLS) <= min(budget, calls) and len(response.tool_trace) <= calls
 
     asyncio.run(tried())
 
@@ -468,11 +474,10 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
         "auth": {"keyring": "off"},
         "scripts": {"dir": str(tmp_path / "kept")},
     }
-    async with Broker(settings(tmp_path / "state", **section), tools=[issues, close]) as broker:
+    async with serving(tmp_path / "state", **section) as broker:
         code = REPORT.replace("input.since", '"2026-11-02"')
-        response = await broker.run(code)
-        assert response.usage.run_id is not None
-        digest = await broker.save(response.usage.run_id, "report", parameters={"since": "2026-11-02"})
+        run_id = str((await broker.run(code)).usage.run_id)
+        digest = await broker.save(run_id, "report", parameters={"since": "2026-11-02"})
         script = library(broker).file("report")
         assert (script.digest, script.code) == (digest, REPORT)
         assert library(broker).approvals.get("report") is None
@@ -482,21 +487,16 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
             ("both", both),
             ("commented", f'{code}// import {{ close }} from "@codemode/servers/local";'),
         ):
-            ran = await broker.run(more)
-            assert ran.usage.run_id is not None
-            await broker.save(ran.usage.run_id, name)
+            await broker.save(str((await broker.run(more)).usage.run_id), name)
         assert [*library(broker).file("both").header.tools] == ["local.close", "local.issues"]
         assert [*library(broker).file("commented").header.tools] == ["local.issues"]
 
 
 async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is(tmp_path: Path) -> None:
-    CALLS.clear()
     script = kept("closes", CLOSES, ("local.close",))
     for asked in ("local.close", "scripts.closes"):
-        policy = {"default": {"approve": [asked]}}
-        given = settings(tmp_path / asked, policy=policy, auth={"keyring": "off"})
-        library_of(given, Broker(given).store).approvals.approve(script)
-        async with Broker(given, tools=[issues, close]) as broker:
+        section = {"policy": {"default": {"approve": [asked]}}, "auth": {"keyring": "off"}}
+        async with serving(tmp_path / asked, script, **section) as broker:
             response = await broker.run(CALL.replace("weekly_report", "closes"), durable=True)
             codes = [one.code for one in response.diagnostics]
             if asked == "local.close":
@@ -520,13 +520,8 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     const first = await burn();
     await close({ name: "x" });
     globalThis.__codemode_result__ = [first, await burn()];"""
-    given = settings(
-        tmp_path / "state", policy={"default": {"approve": ["local.close"]}}, auth={"keyring": "off"}
-    )
-    library_of(given, Broker(given).store).approvals.approve(
-        next(one for one in SCRIPTS if one.name == "burns")
-    )
-    async with Broker(given, tools=[issues, close]) as broker:
+    section = {"policy": {"default": {"approve": ["local.close"]}}, "auth": {"keyring": "off"}}
+    async with serving(tmp_path, BURNS, **section) as broker:
         limits = {"maxCpuMs": 1000, "timeoutMs": 30_000}
         parked = await broker.run(code, durable=True, limits=limits)
         said = succeeded(await broker.resume(str(parked.usage.run_id), "accepted"))
@@ -534,3 +529,120 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     assert 400 < first <= 500
     # Half of what the first has left.
     assert second <= (1000 - first) // 2
+
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+CALL_REPORT = (
+    'import { report } from "@codemode/scripts";\nglobalThis.__codemode_result__ = await report({});'
+)
+
+
+def version(number: int) -> KeptScript:
+    return format_script("report", Header(description="x"), f"globalThis.__codemode_result__ = {number};\n")
+
+
+@pytest.fixture
+async def brokers(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    section: dict[str, Any] = {
+        "state": {"url": postgres_url, "key": KEY},
+        "auth": {"keyring": "off"},
+        "typecheck": "off",
+        "scripts": {"dir": str(tmp_path / "kept")},
+    }
+    given = parse_settings({"cellblock": for_tests(section)})
+    async with (
+        Broker(given, state_dir=tmp_path / "a") as one,
+        Broker(given, state_dir=tmp_path / "b") as other,
+    ):
+        yield one, other
+
+
+def running(library: Library) -> int | None:
+    """The version that is approved, as it is known here."""
+    approval = library.approvals.get("report")
+    return None if approval is None else int(approval.script.code.split("=")[1].rstrip(";\n "))
+
+
+async def results(brokers: tuple[Broker, Broker]) -> list[Any]:
+    return [(await within(broker.run(CALL_REPORT))).result for broker in brokers]
+
+
+async def test_what_one_lets_in_runs_at_both_until_one_takes_it_back(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    await asyncio.to_thread(library(one).approvals.approve, version(1))
+
+    async def both(wanted: list[Any]) -> bool:
+        return await results(brokers) == wanted
+
+    await until_found(lambda: both([1, 1]), "both run it", 30)
+    await asyncio.to_thread(library(other).approvals.approve, version(2))
+    await until_found(lambda: both([2, 2]), "both run the next version", 30)
+    await asyncio.to_thread(library(other).approvals.remove, "report")
+    await until_found(lambda: both([None, None]), "neither runs it", 30)
+
+
+async def test_of_approvals_at_once_one_counts_at_both(brokers: tuple[Broker, Broker]) -> None:
+    libraries = [library(broker) for broker in brokers]
+    said: list[Any] = []
+    for number in range(10):
+        work = [
+            asyncio.to_thread(each.approvals.approve, version(2 * number + at))
+            for at, each in enumerate(libraries)
+        ]
+        said += await asyncio.gather(*work, return_exceptions=True)
+        await until(lambda: running(libraries[0]) == running(libraries[1]), "both know the same", 30)
+    refused = [one for one in said if isinstance(one, BaseException)]
+    assert all(isinstance(one, BadScript) for one in refused), refused
+    made = [one for one in said if not isinstance(one, BaseException)]
+    # Each came behind the one that it names: none was written over unseen.
+    assert len({one.before for one in made}) == len(made)
+
+    async def both() -> bool:
+        return await results(brokers) == [running(each) for each in libraries]
+
+    await until_found(both, "both run what is approved", 30)
+
+
+async def test_saves_at_once_mix_none(brokers: tuple[Broker, Broker]) -> None:
+    libraries = [library(broker) for broker in brokers]
+
+    def saved(each: Library, number: int) -> None:
+        recording = Recording(
+            made_by="",
+            deno="",
+            started_at=0.0,
+            request={"code": str(number)},
+            body=b"{}",
+            conventions=True,
+            limits={},
+            message_bytes=1,
+            catalog={},
+            seed="0" * 64,
+        )
+        each.write(
+            "report", Header(description="x"), str(number), Trial(recording, {"n": number}, {}), replace=True
+        )
+
+    await asyncio.gather(*(asyncio.to_thread(saved, libraries[number % 2], number) for number in range(20)))
+    file = libraries[0].file("report")
+    trials = [trial for each in libraries if (trial := each.trial(file)) is not None]
+    assert [trial.input for trial in trials] == [{"n": int(file.code)}]
+
+
+async def test_a_changed_byte_runs_at_none(brokers: tuple[Broker, Broker], postgres_url: str) -> None:
+    await asyncio.to_thread(library(brokers[0]).approvals.approve, version(1))
+    await until(lambda: library(brokers[1]).approvals.get("report") is not None, "the other knows it", 30)
+    for at in (5, 60):
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            changed = connection.execute(
+                "UPDATE cellblock.shared SET version = version + 1000, "
+                "body = set_byte(body, %s, get_byte(body, %s) # 1) WHERE kind = 'scripts' AND name = 'report'",
+                (at, at),
+            )
+            assert changed.rowcount == 1
+        # By a write of a broker, all see that there is something new.
+        other = format_script(f"other_{at}", Header(description="x"), "1")
+        await asyncio.to_thread(library(brokers[1]).approvals.approve, other)
+        for each in map(library, brokers):
+            await until(lambda each=each: each.approvals.get("report") is None, "it is seen", 30)
+        assert await results(brokers) == [None, None]

@@ -1,4 +1,8 @@
-"""Servers that are odd in one way: what they do otherwise is not lost, and what is odd is told."""
+"""Servers that are odd in one way: what they do otherwise is not lost, and what is odd is told.
+
+Results that the SDK's models refuse, or that are large or deep, reach scripts by the rules of section 5.3.2. What a
+reference stood for is a secret wherever a server quotes it.
+"""
 
 import asyncio
 import json
@@ -13,12 +17,14 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock.app.config.load import load_settings
 from cellblock.base.state_dir import LOGS
 from cellblock.tools.upstream.server_log import upstream_log
+from cellblock.types.lookup import inspect_tool
 from cellblock.types.typescript.modules import declare_server
 from servers.odd_http import odd_http
 from support.brokers import ready
-from support.entries import SERVERS, plain_server, settings
+from support.entries import SERVERS, plain_server, settings, write_config
 from support.http_server import serving
 from support.responses import succeeded
 from support.waits import until, within
@@ -29,7 +35,7 @@ HELLO = """
     const out = [];
     for (let k = 0; k < TIMES; k++) {
         await new Promise((done) => setTimeout(done, 300));
-        out.push(await odd.hello({}).catch(({ name, message, certainty, ...rest }) => ({ name, message, certainty })));
+        out.push(await odd.hello({}).catch(({ name, certainty, message }) => [name, certainty, message]));
     }
     globalThis.__codemode_result__ = out;
 """
@@ -52,6 +58,12 @@ def started(way: str) -> dict[str, Any]:
 async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
     """Calls a server some times."""
     return await within(broker.run(HELLO.replace("WAY", way).replace("TIMES", str(times))))
+
+
+def error_in(response: RunResponse) -> Any:
+    """The only one; there may be warnings beside it."""
+    (error,) = [found for found in response.diagnostics if found.severity == "error"]
+    return error
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +110,8 @@ async def test_it_is_called_all_the_same(odd: Broker, way: str, answers: list[st
     ],
 )
 async def test_why_a_call_fails_reaches_the_script(odd: Broker, way: str, said: str) -> None:
-    (failed,) = succeeded(await run(odd, way))
-    assert (failed["name"], failed["certainty"]) == ("ToolCallError", "may_have_run")
-    assert said in failed["message"]
+    ((name, certainty, message),) = succeeded(await run(odd, way))
+    assert (name, certainty) == ("ToolCallError", "may_have_run") and said in message
 
 
 async def test_a_server_that_ends_before_it_is_greeted_is_greeted_at_once_at_its_next_start(
@@ -199,8 +210,8 @@ async def test_what_is_no_json_becomes_null_and_is_told(odd: Broker) -> None:
     response = await run(odd, "nan", 2)
     assert succeeded(response) == [{"a": None, "b": 1.5}] * 2
     (told,) = response.diagnostics
-    assert told.code == "TOOL_RESULT_NOTE"
-    assert "The result of hello of nan: NaN is no JSON: null stands in its place." in told.message
+    said = "The result of hello of nan: NaN is no JSON: null stands in its place."
+    assert told.code == "TOOL_RESULT_NOTE" and said in told.message
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -225,15 +236,28 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     async with ready(settings(tmp_path / "b", servers, schemas={"unwrap": other})) as broker:
         response = await within(broker.run(code))
     assert [(call.tool_name, call.ok) for call in response.tool_trace] == [("raw", True)]
-    (failed,) = [found for found in response.diagnostics if found.severity == "error"]
+    failed = error_in(response)
     assert failed.error_class == "SchemaValidationError"
     assert "at /id, 1234567890123456800 is beyond 2^53" in failed.message
     (note,) = [found for found in response.diagnostics if found.code == "TOOL_RESULT_NOTE"]
     assert (
-        'behind "id", is beyond 2^53, and rounded as a number: it is 1234567890123456789. With'
-        in note.message
-    )
-    assert '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.' in note.message
+        'behind "id", is beyond 2^53, and rounded as a number: it is 1234567890123456789. With '
+        '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.'
+    ) in note.message
+
+
+async def test_a_member_that_a_result_has_twice_is_told_once(tmp_path: Path, records: list[str]) -> None:
+    result = '{"structuredContent": {"list": [{"id": 1}, {"é": 1, "id": 2, "é": 3}]}}'
+    code = f"""
+        import {{ raw }} from "@codemode/servers/plain";
+        const results = [];
+        for (let k = 0; k < 2; k++) results.push(await raw({{ text: {json.dumps(f'"result": {result}')} }}));
+        globalThis.__codemode_result__ = results;
+    """
+    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+        assert succeeded(await within(broker.run(code))) == [{"list": [{"id": 1}, {"é": 3, "id": 2}]}] * 2
+    told = [text for text in records if "twice; the last is taken" in text]
+    assert len(told) == 1 and r'A result has the member "\u00e9" twice' in told[0]
 
 
 async def test_what_a_server_says_at_the_first_start_is_told_while_it_starts_again(tmp_path: Path) -> None:
@@ -269,7 +293,7 @@ async def test_changed_tools_that_are_not_listed_in_time_fail_the_runs_that_impo
     )
     assert succeeded(other) == "odd" and other.usage.wall_ms < 4_000
     assert time.monotonic() - began > 4
-    (error,) = [one for one in failed.diagnostics if one.severity == "error"]
+    error = error_in(failed)
     assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")
     assert "has announced other tools, and has not listed them within 5 s; nothing" in error.message
     assert error.hint == "Do without it, or run the script again in a moment."
@@ -295,5 +319,116 @@ async def test_a_server_that_is_removed_while_a_run_waits_for_its_list_is_not_th
         waiting = asyncio.create_task(run(broker, "changed"))
         await within(waits.wait())
         broker.reconfigure(settings(tmp_path, {}))
-        (error,) = [one for one in (await waiting).diagnostics if one.severity == "error"]
+        error = error_in(await waiting)
         assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")
+
+
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""All that begin with `initialize`; the newest is that of `tests/conformance`."""
+
+WIDGET = {"type": "widget", "data": {"rows": [None]}}
+TEXT = {"type": "text", "text": "beside it"}
+LARGE = "x" * 300_000
+"""Over what is read on the loop."""
+
+VALUES: list[Any] = [[1, {"a": None}], [], "text", 0, 1.5, False, True, None, [LARGE]]
+
+
+def script(server: str, results: list[Any]) -> str:
+    texts = json.dumps([f'"result": {json.dumps(result)}' for result in results])
+    return (
+        f'import {{ raw }} from "@codemode/servers/{server}";\n'
+        f"const answers = {texts}.map((text) => raw({{ text }}));\n"
+        "globalThis.__codemode_result__ = await Promise.all(answers);"
+    )
+
+
+@pytest.mark.thorough
+async def test_results_that_no_model_of_the_sdk_takes(tmp_path: Path) -> None:
+    results = [{"content": [TEXT], "structuredContent": value} for value in VALUES]
+    odd = [{"content": blocks} for blocks in ([WIDGET], [TEXT, WIDGET], [{**WIDGET, "large": LARGE}])]
+    servers = {
+        f"s{revision[:4]}{revision[5:7]}": plain_server("--protocol", revision) for revision in REVISIONS
+    }
+    async with ready(settings(tmp_path, servers)) as broker:
+        for name in servers:
+            found = succeeded(await broker.run(script(name, [*results, *odd])))
+            # Before 2026-07-28, null is as if absent.
+            assert found[: len(VALUES)] == [TEXT["text"] if value is None else value for value in VALUES], (
+                name
+            )
+            assert found[len(VALUES) :] == [{**one, "isError": False} for one in odd], name
+
+
+PARSES = """
+import { raw } from "@codemode/servers/plain";
+import { raw as spec } from "@codemode/servers/spec";
+const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
+const large = (bytes, rest) => `["${"x".repeat(bytes)}", ${rest}]`;
+const texts = [
+  '{"a": 1}', '["\\\\ud83d"]', large(5 << 20, 1), nested(512), large(3e5, nested(511)),
+  nested(513), large(3e5, nested(5000)),
+];
+const kind = (value) => Array.isArray(value) ? "array" : typeof value;
+const found = [];
+for (const made of texts) {
+  const text = `"result": ${JSON.stringify({ content: [{ type: "text", text: made }] })}`;
+  const parsed = await raw({ text }).then(kind, (error) => error.message);
+  found.push([parsed, kind(await spec({ text }))]);
+}
+globalThis.__codemode_result__ = found;
+"""
+
+
+@pytest.mark.thorough
+async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_path: Path) -> None:
+    servers = {"plain": plain_server(), "spec": plain_server()}
+    config = settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
+    async with ready(config) as broker:
+        parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
+        assert set(plain) == {"string"}
+        assert parsed[:5] == ("object", *["array"] * 4)
+        assert all("nests" in told and "deep" in told for told in parsed[5:])
+        await broker.learnt(30.0)
+        notes = [
+            inspect_tool(broker.catalog, name, broker.output_of, broker.observed_of)["output"]["note"]
+            for name in ("plain.raw", "spec.raw")
+        ]
+    # Those too deep never were a result where they are parsed.
+    assert all("Observed from 5 results," in note for note in notes), notes
+    assert ["more" in notes[0], "(2 more" in notes[1]] == [False, True], notes
+
+
+CONFESS = """
+    import { confess, refuse } from "@codemode/servers/leaky";
+    const seen = [];
+    for (const tool of [confess, refuse]) {
+        try { seen.push(await tool({})); }
+        catch (error) { seen.push(error.message, error.stack, JSON.stringify(error), JSON.stringify(error.result)); }
+    }
+    globalThis.__codemode_result__ = seen;
+"""
+
+
+async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOMETHING", "canary-by-variable-1")
+    (tmp_path / "file").write_text("canary-by-file-2\n")
+    entry = {
+        "command": sys.executable,
+        "args": [
+            "-I",
+            str(SERVERS / "odd_server.py"),
+            "leaks",
+            "--where=${SOMETHING}",
+            "$${left} ${file:file}",
+        ],
+        "env": {"CANARY_PLACE": "${file:file}", "CANARY_OTHER": "a ${env:SOMETHING} b"},
+    }
+    made = load_settings(write_config(tmp_path, {"leaky": entry}, state_dir=str(tmp_path / "s")))
+    assert made.servers["leaky"].args[3:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
+    async with ready(made) as broker:
+        response = await within(broker.run(CONFESS))
+        log = tmp_path / "s" / "logs" / "upstream-leaky.log"
+        await until(lambda: log.exists() and "leak:" in log.read_text(), "the server's stderr")
+    said = json.dumps(response.as_json()) + log.read_text()
+    assert "leak: " in said and "[redacted]" in said and "canary-by" not in said

@@ -1,14 +1,18 @@
-"""Scripts that ask for much at once and come to the answers later: they wait for nobody but themselves."""
+"""Scripts that ask for much at once and come to the answers later: they wait for nobody but themselves.
 
+Errors as large or as deep as scripts and servers can make them are told, and cost nobody else anything.
+"""
+
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, InvalidRequest
 from support.brokers import ready
 from support.entries import plain_server, settings
+from support.params import mostly
 from support.responses import error_of, succeeded
 from support.waits import within
 
@@ -26,7 +30,7 @@ COMPUTE = "for (const until = performance.now() + 700; performance.now() < until
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    folder: Path = tmp_path_factory.mktemp("parallel")
+    folder = tmp_path_factory.mktemp("parallel")
     definitions = folder / "definitions.json"
     tools = [{"name": f"tool_{number}", **TOOL} for number in range(30)]
     definitions.write_text(json.dumps({"pages": [tools]}))
@@ -118,8 +122,69 @@ async def test_a_request_over_the_cap_is_refused_in_the_sandbox(broker: Broker) 
 )
 async def test_what_the_sandbox_tells_by_itself_fits_its_caps(broker: Broker, code: str, fails: bool) -> None:
     response = await within(broker.run(code))
-    assert "PROTOCOL_VIOLATION" not in [each.code for each in response.diagnostics]
-    if not fails:
-        assert response.ok and response.diagnostics
-    else:
-        assert not response.ok and response.diagnostics[0].code != "WORKER_CRASHED"
+    codes = [each.code for each in response.diagnostics]
+    assert response.ok is not fails and codes
+    assert "PROTOCOL_VIOLATION" not in codes and codes[0] != "WORKER_CRASHED"
+
+
+TOLD = """
+    const told = async (work) => {
+        try { await work(); return "no error"; } catch ({ name, message, certainty }) {
+            return [name, message.length < 5000, certainty ?? null];
+        }
+    };
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    mostly(
+        [
+            'discovery.listTools("\\u0000".repeat(150_000))',
+            "plain.refuse({ bytes: 3_000_000 })",
+            "plain.deep({ depth: 150, error: true })",
+        ],
+        [
+            'discovery.describeServer("x".repeat(700_000))',
+            'discovery.listTools("\\u0000".repeat(150_000))',
+            'discovery.getTool("plain", "x".repeat(700_000))',
+            'discovery.searchTools("x", { serverId: "x".repeat(700_000) })',
+            'discovery.searchTools("x", { detail: "x".repeat(700_000) })',
+            "plain.refuse({ bytes: 3_000_000 })",
+            "plain.fail({ text: 'x'.repeat(900_000) })",
+            "plain.deep({ depth: 150, error: true })",
+        ],
+    ),
+)
+async def test_a_huge_error_is_told_and_nobody_else_loses_a_run(broker: Broker, call: str) -> None:
+    host = broker.host_pid
+    other = asyncio.create_task(
+        broker.run(
+            "await new Promise((done) => setTimeout(done, 700)); globalThis.__codemode_result__ = 'here';"
+        )
+    )
+    code = f"""
+        import * as discovery from "@codemode/discovery";
+        import * as plain from "@codemode/servers/plain";
+        {TOLD}
+        globalThis.__codemode_result__ = await told(() => {call});
+    """
+    name, is_short, certainty = succeeded(await within(broker.run(code)))
+    assert is_short and name != "Error"
+    if call.startswith("plain."):
+        assert certainty == ("may_have_run" if "refuse" in call else "completed")
+    assert succeeded(await within(other)) == "here"
+    assert broker.host_pid == host
+
+
+async def test_an_import_of_any_length_is_refused_in_short_words(broker: Broker) -> None:
+    response = await within(broker.run(f'import "{"x" * 500_000}";'))
+    assert len(error_of(response, "IMPORT_FAILURE").message) < 1000
+    response = await within(
+        broker.run("globalThis.__codemode_result__ = 1", requested_capabilities=["x" * 200])
+    )
+    (warning,) = response.diagnostics
+    assert warning.code == "CAPABILITY_UNAVAILABLE" and len(warning.message) < 1000
+    with pytest.raises(InvalidRequest, match="at most 200 characters") as caught:
+        await within(broker.run("1", requested_capabilities=["x" * 500_000]))
+    assert len(str(caught.value)) < 1000

@@ -1,7 +1,15 @@
-"""Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes."""
+"""Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes.
+
+The commands of the systemd template are run as systemd would run them, against a real broker.
+"""
 
 import asyncio
 import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,6 +23,7 @@ from cellblock import Broker, ConfigError, tool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
 from support.cellblock_zygote import forked_python, started
+from support.documents import ROOT
 from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
@@ -85,127 +94,6 @@ async def hosts(broker: Broker, pids: set[int]) -> None:
     await until(lambda: {hello.pid for hello in broker.hosts} == pids, f"hosts {pids}", START_BOUND)
 
 
-async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    inside = asyncio.Event()
-
-    @tool()
-    async def hold(word: str) -> str:
-        """Tells that it is here, and takes its time."""
-        if word == "hold":
-            inside.set()
-            await asyncio.sleep(600)
-        return word
-
-    call = """
-        import {{ hold }} from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await hold({{ word: "{}" }});
-    """
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[hold]) as broker:
-        assert broker.hosts_endpoint is not None and broker.host_pid is None
-        first = await start_host(broker.hosts_endpoint)
-        await hosts(broker, {first.pid})
-        assert succeeded(await within(broker.run(call.format("far")))) == {"result": "far"}
-        argv = psutil.Process(first.pid).cmdline()
-        assert not [word for word in argv if keys.host.secret.hex() in word]
-
-        held = asyncio.create_task(broker.run(call.format("hold")))
-        await within(inside.wait())
-        workers = workers_of(first.pid)
-        assert workers
-        first.kill()
-        found = error_of(await within(held), "HOST_LOST")
-        assert "connection has ended" in found.message and "1 in flight" in found.message
-        await gone(workers)
-        await hosts(broker, set())
-
-        waiting = asyncio.create_task(broker.run(ANSWER))
-        second = await start_host(broker.hosts_endpoint)
-        assert succeeded(await within(waiting, START_BOUND)) == 42
-        await hosts(broker, {second.pid})
-        second.terminate()
-        assert await within(second.wait()) == 0
-        await hosts(broker, set())
-
-
-async def test_a_host_comes_back_to_a_broker_that_was_started_again(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        endpoint = broker.hosts_endpoint
-        assert endpoint is not None
-        process = await start_host(endpoint)
-        await hosts(broker, {process.pid})
-    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as broker:
-        await hosts(broker, {process.pid})
-        assert succeeded(await within(broker.run(ANSWER))) == 42
-
-
-async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
-    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = 0
-    meet = asyncio.Event()
-
-    @tool()
-    async def wait_for_the_other() -> str:
-        """Returns when two runs are in it: one place on each host, so both must serve."""
-        nonlocal here
-        here += 1
-        if here == 2:
-            meet.set()
-        await meet.wait()
-        return "met"
-
-    code = """
-        import { wait_for_the_other } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await wait_for_the_other({});
-    """
-    config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
-    async with Broker(config, tools=[wait_for_the_other]) as broker:
-        assert broker.hosts_endpoint is not None and broker.host_pid is not None
-        stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
-        misled = await start_host(broker.hosts_endpoint, server=keys.stranger)
-        remote = await start_host(broker.hosts_endpoint, "--capacity", "1")
-        await hosts(broker, {broker.host_pid, remote.pid})
-        both = await within(asyncio.gather(broker.run(code), broker.run(code)))
-        assert [succeeded(response) for response in both] == [{"result": "met"}] * 2
-
-        await until(lambda: keys.stranger.public in caplog.text, "the unknown key is in the log", START_BOUND)
-        await until(lambda: "another server key" in caplog.text, "so is the wrong one", START_BOUND)
-        assert {hello.pid for hello in broker.hosts} == {broker.host_pid, remote.pid}
-        for process, said in ((stranger, b"not allowed"), (misled, b"check --server-key")):
-            assert process.returncode is None and process.stderr is not None
-            assert said in await within(process.stderr.readline())
-
-
-async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        assert broker.hosts_endpoint is not None
-        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
-        _, stderr = await within(process.communicate(), START_BOUND)
-        assert process.returncode == 3
-        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
-        assert broker.hosts == []
-
-
-async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
-    (keys.folder / "broker.key").chmod(0o640)
-    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.key: .*chmod 600"):
-        async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))):
-            pass
-    (keys.folder / "broker.key").chmod(0o600)
-    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.listen: tcp://192\.0\.2\.1:7070 cannot"):
-        async with Broker(
-            settings(tmp_path / "state", hosts=keys.section("tcp://192.0.2.1:7070", local=False))
-        ):
-            pass
-
-
 class Holding:
     """A tool that holds its runs until it is told, and counts them."""
 
@@ -228,6 +116,95 @@ class Holding:
         import { hold } from "@codemode/servers/local";
         globalThis.__codemode_result__ = await hold({});
     """
+
+
+async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[holding.tool]) as broker:
+        assert broker.host_pid is None
+        first = await start_host(broker.hosts_endpoint)
+        await hosts(broker, {first.pid})
+        holding.go_on.set()
+        assert succeeded(await within(broker.run(Holding.RUN))) == {"result": "held"}
+        argv = psutil.Process(first.pid).cmdline()
+        assert not [word for word in argv if keys.host.secret.hex() in word]
+
+        holding.go_on.clear()
+        held = asyncio.create_task(broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+        workers = workers_of(first.pid)
+        assert workers
+        first.kill()
+        found = error_of(await within(held), "HOST_LOST")
+        assert "connection has ended" in found.message and "1 in flight" in found.message
+        await gone(workers)
+        await hosts(broker, set())
+
+        waiting = asyncio.create_task(broker.run(ANSWER))
+        second = await start_host(broker.hosts_endpoint)
+        assert succeeded(await within(waiting, START_BOUND)) == 42
+        await hosts(broker, {second.pid})
+        second.terminate()
+        assert await within(second.wait()) == 0
+        await hosts(broker, set())
+
+
+async def test_a_host_comes_back_to_a_broker_that_was_started_again(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
+        endpoint = broker.hosts_endpoint
+        process = await start_host(endpoint)
+        await hosts(broker, {process.pid})
+    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as broker:
+        await hosts(broker, {process.pid})
+        assert succeeded(await within(broker.run(ANSWER))) == 42
+
+
+async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
+    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
+    async with Broker(config, tools=[holding.tool]) as broker:
+        stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
+        misled = await start_host(broker.hosts_endpoint, server=keys.stranger)
+        remote = await start_host(broker.hosts_endpoint, "--capacity", "1")
+        await hosts(broker, {broker.host_pid, remote.pid})
+        both = asyncio.gather(broker.run(Holding.RUN), broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 2, "with one place on each host, both serve", START_BOUND)
+        holding.go_on.set()
+        assert [succeeded(response) for response in await within(both)] == [{"result": "held"}] * 2
+
+        for said in (keys.stranger.public, "another server key"):
+            await until(lambda said=said: said in caplog.text, f"{said} is in the log", START_BOUND)
+        assert {hello.pid for hello in broker.hosts} == {broker.host_pid, remote.pid}
+        for process, said in ((stranger, b"not allowed"), (misled, b"check --server-key")):
+            assert process.returncode is None and said in await within(process.stderr.readline())
+
+
+async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
+        _, stderr = await within(process.communicate(), START_BOUND)
+        assert process.returncode == 3
+        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
+        assert broker.hosts == []
+
+
+async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
+    for mode, listen, said in (
+        (0o640, "tcp://127.0.0.1:*", r"cellblock\.hosts\.key: .*chmod 600"),
+        (0o600, "tcp://192.0.2.1:7070", r"cellblock\.hosts\.listen: tcp://192\.0\.2\.1:7070 cannot"),
+    ):
+        (keys.folder / "broker.key").chmod(mode)
+        with pytest.raises(ConfigError, match=said):
+            await Broker(settings(tmp_path / "state", hosts=keys.section(listen, local=False))).__aenter__()
 
 
 async def test_a_host_lends_the_places_of_an_idle_broker_to_a_loaded_one_and_takes_them_back(
@@ -312,7 +289,6 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
     holding = Holding()
     config = settings(tmp_path / "state", hosts=keys.section(local=False))
     async with Broker(config, tools=[holding.tool]) as broker:
-        assert broker.hosts_endpoint is not None
         process = await start_host(broker.hosts_endpoint, "--drain", "60")
         held = asyncio.create_task(broker.run(Holding.RUN))
         await until(lambda: holding.inside == 1, "it runs", START_BOUND)
@@ -327,7 +303,6 @@ async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, ke
     holding = Holding()
     config = settings(tmp_path / "state", hosts=keys.section(local=False))
     async with Broker(config, tools=[holding.tool]) as broker:
-        assert broker.hosts_endpoint is not None
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
             "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
@@ -346,7 +321,6 @@ async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        assert broker.hosts_endpoint is not None
         process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
         await hosts(broker, {process.pid})
 
@@ -370,7 +344,6 @@ async def test_a_broker_that_has_refused_a_host_is_dialled_again(
         )
         async with Broker(large) as other:
             endpoint = other.hosts_endpoint
-            assert endpoint is not None
             process = await start_host(f"{broker.hosts_endpoint} {endpoint}", program=("-c", IMPATIENT))
             await hosts(broker, {process.pid})
             await until_said(process, b"--max-message-bytes 33554432")
@@ -389,7 +362,6 @@ async def test_a_host_of_another_version_waits_for_a_broker_of_its_own(
         patched.setattr(protocol, "PROTOCOL_VERSION", protocol.PROTOCOL_VERSION - 1)
         async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
             endpoint = broker.hosts_endpoint
-            assert endpoint is not None
             process = await start_host(endpoint)
             await until_said(process, b"install the same Cellblock")
             # It is the only broker, and yet the host does not end.
@@ -435,3 +407,61 @@ async def test_a_host_follows_the_addresses_of_a_name(
             found.write_text("127.0.0.2")
             await hosts(broker, {asked.pid})
             assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+
+
+UNIT = ROOT / "deploy" / "systemd" / "cellblock-host@.service"
+
+
+def command(name: str, variables: dict[str, str]) -> list[str]:
+    """A command line of the unit: `${NAME}` is one word, `$NAME` as many as it has (systemd.service(5))."""
+    text = UNIT.read_text("utf-8").replace("\\\n", " ")
+    (line,) = re.findall(rf"^{name}=(.+)$", text, re.MULTILINE)
+    words: list[str] = []
+    for word in shlex.split(line):
+        if whole := re.fullmatch(r"\$(\w+)", word):
+            words += variables[whole[1]].split()
+        else:
+            words.append(re.sub(r"\$\{(\w+)\}", lambda found: variables[found[1]], word))
+    return words
+
+
+async def test_the_units_commands_start_a_host_that_drains(tmp_path: Path, keys: Keys) -> None:
+    (tmp_path / "host.key").chmod(0o440)
+    (tmp_path / "runtime").mkdir()
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        variables = {
+            "CREDENTIALS_DIRECTORY": str(tmp_path),
+            "RUNTIME_DIRECTORY": str(tmp_path / "runtime"),
+            "BROKERS": broker.hosts_endpoint,
+            "SERVER_KEYS": f"{keys.broker.public} {keys.host.public}",
+            "MORE": "--capacity 2 --warm 1 --isolation auto",
+        }
+        copy = await asyncio.create_subprocess_exec(*command("ExecStartPre", variables))
+        assert await within(copy.wait()) == 0
+        python, *words = command("ExecStart", variables)
+        assert python == "/opt/cellblock/bin/python"
+        process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=DEVNULL, stdout=DEVNULL)
+        try:
+            await hosts(broker, {process.pid})
+            assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
+            process.send_signal(signal.SIGTERM)
+            assert await within(process.wait()) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "cellblock-host@one.service"
+    # It looks for the program.
+    text = UNIT.read_text("utf-8").replace("/opt/cellblock/bin/python", sys.executable)
+
+    def verified(text: str) -> str:
+        unit.write_text(text)
+        verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+        return subprocess.run(verify, capture_output=True, text=True, timeout=START_BOUND, check=False).stderr
+
+    assert verified(text) == ""
+    assert "kill mode" in verified(text.replace("KillMode=mixed", "KillMode=gently"))

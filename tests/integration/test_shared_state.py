@@ -117,8 +117,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
         broker_on(postgres_url, tmp_path / "a") as one,
         broker_on(postgres_url, tmp_path / "b") as other,
     ):
-        parked = await within(one.run(script, durable=True))
-        run_id = str(parked.usage.run_id)
+        run_id = str((await within(one.run(script, durable=True))).usage.run_id)
         await within(one.parked_runs.answer(run_id, "accepted"))
         await until(lambda: MADE["hold 3"], "it goes on, and makes its call")
         principal = (await kept_as(other, "running")).principal
@@ -148,10 +147,8 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         + "let said; try { said = (await write({ n: 2 })).result; } catch (error) { said = error.certainty; }\n"
         + "globalThis.__codemode_result__ = [first.result, said];"
     )
-    there = tmp_path / "there"
-    section: dict[str, Any] = {"policy": {}}
-    free = json.dumps(settings_of(postgres_url, **section))
-    async with broker_on(postgres_url, tmp_path / "b", **section) as broker:
+    there, free = tmp_path / "there", json.dumps(settings_of(postgres_url, policy={}))
+    async with broker_on(postgres_url, tmp_path / "b", policy={}) as broker:
         words = ("-c", DYING, free, there, tmp_path / "a", script)
         process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
@@ -160,14 +157,13 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        store = broker.parked_runs
 
         async def outcome() -> RunResponse | None:
-            (head,) = await heads_of(store._journals)
-            return await store.outcome(head.id)
+            (head,) = await heads_of(broker.parked_runs._journals)
+            return await broker.parked_runs.outcome(head.id)
 
         response = await until_found(outcome, "it has ended")
-    assert response is not None and response.decoded().result == [1, "may_have_run"], response
+    assert response.decoded().result == [1, "may_have_run"], response
     assert MADE == {}, "a call was made that may have run, or that was answered"
 
 
@@ -175,15 +171,12 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
     brokers: tuple[Broker, Broker], postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = brokers
-    parked = await within(one.run(SCRIPT, durable=True))
-    run_id = str(parked.usage.run_id)
-    seen = one.presence
+    run_id = str((await within(one.run(SCRIPT, durable=True))).usage.run_id)
     with caplog.at_level(logging.WARNING):
         postgres.stop()
         try:
-            await until(lambda: seen.trouble is not None, "it is seen")
-            response = await within(one.run(READS))
-            assert response.result == 7, response
+            await until(lambda: one.presence.trouble is not None, "it is seen")
+            assert (await within(one.run(READS))).result == 7
             with pytest.raises(CellblockError, match="PostgreSQL"):
                 await other.resume(run_id, "accepted")
             # A durable run's call is not made where a later owner would not know of it.
@@ -192,10 +185,9 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
             assert MADE["read 7"] == 1
         finally:
             postgres.start()
-        await until(lambda: seen.trouble is None, "it is back")
+        await until(lambda: one.presence.trouble is None, "it is back")
     assert "PostgreSQL is away" in caplog.text and "PostgreSQL is there again" in caplog.text
-    second = other.presence
-    await until(lambda: second.trouble is None, "the other has it back, too")
+    await until(lambda: other.presence.trouble is None, "the other has it back, too")
     response = await within(other.resume(run_id, "accepted"))
     assert response.result == [1, 20] and MADE["write 2"] == 1
 
@@ -232,8 +224,6 @@ async def test_a_client_has_one_quota_at_all_brokers(
         assert [run.result for run in runs] == [["made"] * 3, ["made", "QUOTA_USED_UP", "QUOTA_USED_UP"]]
         assert MADE == {"read 1": 2, "read 2": 1, "read 3": 1}
         assert (await within(one.run(CALLS))).result == ["made"] * 3
-        seen = other.presence
-        assert seen is not None
         # It knows what the first one has told since.
         await until(
             lambda: one.counts._known and not any(c.added for c in one.counts._known.values()), "told"
@@ -241,14 +231,14 @@ async def test_a_client_has_one_quota_at_all_brokers(
         assert (await within(other.run(CALLS))).result == ["made"] * 3
         postgres.stop()
         try:
-            await until(lambda: seen.trouble is not None, "it is seen")
+            await until(lambda: other.presence.trouble is not None, "it is seen")
             assert (await within(other.run(CALLS, client="team:strict"))).result == ["QUOTA_UNKNOWN"] * 3
             made = MADE["read 1"]
             assert (await within(other.run(CALLS))).result == ["made", "QUOTA_USED_UP", "QUOTA_USED_UP"]
             assert MADE["read 1"] == made + 1
         finally:
             postgres.start()
-        await until(lambda: seen.trouble is None, "it is back")
+        await until(lambda: other.presence.trouble is None, "it is back")
 
         async def settled() -> bool:
             return (await one.run(CALLS)).result == ["QUOTA_USED_UP"] * 3

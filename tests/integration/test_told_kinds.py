@@ -1,6 +1,10 @@
-"""Kinds of wrong scripts that an outsider wrote and nobody was told of, and of right ones that were warned of."""
+"""Kinds of wrong scripts that an outsider wrote and nobody was told of, and of right ones that were warned of.
+
+Right scripts of the script corpus are not told anything, wrong ones are.
+"""
 
 import json
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +16,7 @@ from cellblock.types.check import compiler
 from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import succeeded
+from support.script_corpus import MISTAKES, measured, right_scripts, some_tools, wrong_scripts
 from support.waits import within
 
 if compiler.why_absent() is not None:
@@ -506,3 +511,13 @@ async def test_a_second_result_makes_certain_what_one_did_not(tmp_path: Path) ->
             await made.learnt(60.0)
             response = await within(made.run(wrong, typecheck="before"))
             assert (response.ok, len(response.tool_trace)) == (False, calls), response
+
+
+async def test_right_scripts_are_told_nothing_and_wrong_ones_the_fix(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    tools = some_tools(rng, 30)
+    right = right_scripts(tools, rng, 60)
+    outcomes = await measured(tmp_path, tools, right[:12] + wrong_scripts(right, rng, 2))
+    assert [one for one in outcomes if not one.case.mistake and (one.hints or one.refused)] == []
+    assert {one.case.mistake for one in outcomes} == {"", *MISTAKES}
+    assert [one for one in outcomes if one.case.mistake and not one.is_fixed] == []

@@ -1,15 +1,24 @@
-"""Tokens of a real authorization server through a broker: expiry, renewal, revocation, several processes, no leaks."""
+"""Tokens of a real authorization server through a broker: expiry, renewal, revocation, several processes, no leaks.
+
+With client credentials, scopes that a call lacks are asked for once, and only what the authorization server grants; a
+private key signs an assertion for each token and is shown to nobody (RFC 7523).
+"""
 
 import asyncio
 import base64
 import json
+import logging
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keyring
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from keyring.backends import null
 
 from cellblock import Broker
@@ -41,6 +50,24 @@ TOLD = """
 """
 
 
+async def told(broker: Broker, tool: str) -> Any:
+    """The result of a call, or what its script is told of its failure."""
+    return succeeded(await within(broker.run(TOLD.replace("CALL", tool))))
+
+
+async def whoami(broker: Broker) -> Any:
+    return succeeded(await within(broker.run(WHOAMI)))
+
+
+NARROW = {
+    "name": "AuthenticationError",
+    "certainty": "not_started",
+    "message": "notes refused write: HTTP 403; the login does not reach far enough (insufficient_scope: it needs "
+    "notes:write).",
+}
+"""Without the hint."""
+
+
 async def expired(place: World, life: float = 2.0) -> None:
     """Until the last access token has ended at the server; its life starts when it is granted."""
     granted = (place.folder / "ledger.jsonl").stat().st_mtime
@@ -53,7 +80,7 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
     async with world(tmp_path, "--life", "2", pool={"warm": WARM}) as place:
         await place.log_in()
         async with ready(place.settings) as broker:
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
             await expired(place)
             before = len(place.events("refresh"))
             # Many at once: one renewal, since a second use of the old token would end the login.
@@ -61,31 +88,29 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
             assert succeeded(await within(broker.run(many))) == ["ada"] * 4
             assert len(place.events("refresh")) == before + 1
             assert {event["resource"] for event in place.events("refresh")} == {place.url}
-            leaked = succeeded(await within(broker.run(TOLD.replace("CALL", "confess"))))
+            leaked = await told(broker, "confess")
             assert "leak: Bearer [redacted]" in leaked["message"], leaked
 
             await place.end_logins()
-            error = succeeded(await within(broker.run(TOLD.replace("CALL", "whoami"))))
-            assert (error["name"], error["certainty"]) == ("AuthenticationError", "not_started")
-            assert (
-                "HTTP 401; the authorization server has ended the login (invalid_grant: " in error["message"]
-            )
-            assert error["hint"] == "Run: cellblock auth login notes."
+            error = await told(broker, "whoami")
+            message = error.pop("message")
+            assert "HTTP 401; the authorization server has ended the login (invalid_grant: " in message
+            hint = "Run: cellblock auth login notes."
+            assert error == {"name": "AuthenticationError", "certainty": "not_started", "hint": hint}
             ended = len(place.events("refresh"))
-            again = succeeded(await within(broker.run(TOLD.replace("CALL", "whoami"))))
-            assert again["hint"] == error["hint"]
+            assert (await told(broker, "whoami"))["hint"] == hint
             assert len(place.events("refresh")) == ended, "an ended login is not renewed again and again"
             assert (await status_of(place.place()))["state"] == "ended"
 
             # A new login is seen by the daemon that runs.
             await place.log_in()
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
 
             await warmed(broker, 1)
             own = host_of(broker)
             host = [own, *await steady(lambda: descendants(own.pid), "the same processes")]
             texts = [text for process in host for text in told_to(process)]
-        texts += [json.dumps(leaked), json.dumps(error), *records]
+        texts += [json.dumps(leaked), message, *records]
         texts += [
             file.read_bytes().decode("utf-8", "replace")
             for file in place.state.rglob("*")
@@ -110,8 +135,7 @@ async def test_two_processes_that_renew_at_once_do_not_lose_the_login(tmp_path: 
             runs = await within(asyncio.gather(one.run(WHOAMI), two.run(WHOAMI)))
             assert [succeeded(run) for run in runs] == ["ada", "ada"]
             assert (await other).code == 0
-        assert place.events("refresh")
-        assert not place.events("refresh reused")
+        assert place.events("refresh") and not place.events("refresh reused")
 
 
 @pytest.mark.thorough
@@ -157,7 +181,7 @@ async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_toke
             await until(lambda: len(place.events("refresh")) > before, "the renewal is under way")
             run.cancel()
             await asyncio.wait([run])
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
         assert not place.events("refresh reused")
 
 
@@ -181,7 +205,7 @@ async def test_a_login_while_the_daemon_waits_is_seen_at_once(
         assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"
         await place.log_in()
         await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
-        assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+        assert await whoami(broker) == "ada"
 
 
 async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) -> None:
@@ -193,7 +217,7 @@ async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) ->
         await place.log_in()
         await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
         await expired(place)
-        assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+        assert await whoami(broker) == "ada"
         assert place.events("refresh")
 
 
@@ -213,9 +237,9 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
     client = ("--client", f"robot:{secret}")
     async with world(tmp_path, "--life", "2", *client, auth=auth) as place:
         async with ready(place.settings) as broker:
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
             await expired(place)
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
             granted = place.events("client credentials")
             assert len(granted) >= 2
             assert (granted[0]["resource"], granted[0]["scope"]) == (place.url, "notes")
@@ -267,9 +291,8 @@ async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> No
             assert {event["client"] for event in place.events("authorize")} == {url}
             async with ready(place.settings) as broker:
                 await expired(place)
-                assert succeeded(await within(broker.run(WHOAMI))) == "ada"
-            assert place.events("client metadata")
-            assert place.events("refresh")
+                assert await whoami(broker) == "ada"
+            assert place.events("client metadata") and place.events("refresh")
             assert not place.events("register")
 
 
@@ -285,7 +308,7 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
         assert (await status_of(place.place()))["kept"] == "keyring"
         async with ready(place.settings) as broker:
             await expired(place)
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert await whoami(broker) == "ada"
             assert place.tokens()[-1] in str(ring.entries), "a renewed login is kept there, too"
 
         ring.waits = threading.Event()
@@ -306,24 +329,165 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
 
 async def test_a_login_that_does_not_reach_far_enough(tmp_path: Path) -> None:
     """The error names the command, and the command then asks for what was missing, and for what was granted before."""
-    write = TOLD.replace("CALL", "write")
     async with world(tmp_path) as place:
         await place.log_in()
         async with ready(place.settings) as broker:
-            told = succeeded(await within(broker.run(write)))
-            assert (told["name"], told["certainty"]) == ("AuthenticationError", "not_started")
-            assert told["message"] == (
-                "notes refused write: HTTP 403; the login does not reach far enough (insufficient_scope: it needs "
-                "notes:write)."
-            )
-            assert told["hint"] == "Run: cellblock auth login notes."
+            assert await told(broker, "write") == {**NARROW, "hint": "Run: cellblock auth login notes."}
             assert (await status_of(place.place()))["wantedScope"] == "notes offline_access notes:write"
-            assert succeeded(await within(broker.run(WHOAMI))) == "ada", "the login is as good as before"
+            assert await whoami(broker) == "ada", "the login is as good as before"
 
             done = await place.run("auth", "login", "notes")
             assert done.code == 0 and "Not granted" not in done.out, done
             first, last = place.events("authorize")
             assert first["scopes"] == ["notes", "offline_access"]
             assert set(last["scopes"]) == {"notes", "notes:write", "offline_access"}
-            assert succeeded(await within(broker.run(write))) == "ada", "without a restart"
+            assert await told(broker, "write") == "ada", "without a restart"
             assert "wantedScope" not in await status_of(place.place())
+
+
+SECRET = "canary-client-secret-2f80"
+
+AUTH = {
+    "servers": {
+        "notes": {
+            "grant": "client_credentials",
+            "issuer": "ISSUER",
+            "client_id": "robot",
+            "client_secret": SECRET,
+            "scopes": ["notes"],
+        }
+    }
+}
+
+CLIENT = ("--client", f"robot:{SECRET}", "--client-scope")
+
+
+def asked(place: World) -> list[str]:
+    """The scopes of each grant that was asked for."""
+    return [event["scope"] for event in place.events("client credentials")]
+
+
+async def test_a_token_that_is_too_narrow_is_widened_once(tmp_path: Path) -> None:
+    """Calls at once ask once; what was widened stays wide when it is renewed; each call is made once."""
+    options = (*CLIENT, "notes notes:write", "--life", "3")
+    async with world(tmp_path, *options, auth=AUTH) as place, ready(place.settings) as broker:
+        assert await asyncio.gather(*(told(broker, "write") for _ in range(3))) == ["ada"] * 3
+        # On a busy machine a token may expire, and be renewed, at any moment: the narrow one before it is widened.
+        scopes = asked(place)
+        narrow = scopes.index("notes notes:write")
+        assert scopes[:narrow] == ["notes"] * narrow and narrow >= 1
+        assert set(scopes[narrow:]) == {"notes notes:write"}
+        await expired(place, 3)
+        before = len(asked(place))
+        assert await told(broker, "write") == "ada"
+        assert set(asked(place)[before:]) == {"notes notes:write"}
+    assert sum(event.get("tool") == "write" for event in place.events("call")) == 4
+
+
+async def test_what_the_authorization_server_does_not_grant_is_said_and_not_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, *CLIENT, "notes", auth=AUTH) as place:
+        async with ready(place.settings) as broker:
+            hint = f"Have {place.issuer} grant notes:write to the client robot."
+            assert [await told(broker, "write") for _ in range(3)] == [{**NARROW, "hint": hint}] * 3
+            assert await whoami(broker) == "ada", "the token is as good as before"
+        assert asked(place) == ["notes", "notes notes:write"]
+    assert not [event for event in place.events("call") if event["tool"] == "write"]
+
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+
+
+def written(folder: Path, key: Key | None = None, name: str = "") -> tuple[Path, Path]:
+    """The private key and the public one, each as a file."""
+    key = key or rsa_key()
+    private, public = folder / f"{name}private.pem", folder / f"{name}public.pem"
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return private, public
+
+
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def auth(private: Path, **changes: Any) -> dict[str, Any]:
+    own = {
+        "grant": "client_credentials",
+        "client_auth_method": "private_key_jwt",
+        "client_id": "signer",
+        "client_secret_file": str(private),
+        "issuer": "ISSUER",
+        "scopes": ["notes"],
+        **changes,
+    }
+    return {"servers": {"notes": own}}
+
+
+async def why_not(place: World) -> str:
+    async with ready(place.settings) as broker:
+        return broker.catalog.unavailable["notes"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [
+        pytest.param("RS256", rsa_key, id="RS256", marks=pytest.mark.thorough),
+        pytest.param("ES256", lambda: ec.generate_private_key(ec.SECP256R1()), id="ES256"),
+        pytest.param("EdDSA", ed25519.Ed25519PrivateKey.generate, id="EdDSA"),
+    ],
+)
+async def test_a_key_signs_for_each_token(
+    tmp_path: Path, algorithm: str, key: Callable[[], Key], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    private, public = written(tmp_path, key())
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
+        async with ready(place.settings) as broker:
+            assert await whoami(broker) == "ada"
+        assert place.events("assertion") == [{"event": "assertion", "algorithm": algorithm}]
+        (granted,) = place.events("client credentials")
+        assert (granted["resource"], granted["scope"]) == (place.url, "notes")
+        assert not list(place.state.glob("auth/*.json")), "nothing is kept"
+    line = private.read_text("ascii").splitlines()[1]
+    assert caplog.text and line not in caplog.text
+
+
+async def test_another_key_is_refused(tmp_path: Path) -> None:
+    _, public = written(tmp_path)
+    private, _ = written(tmp_path, name="other-")
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
+        refused = await why_not(place)
+        assert "no token was granted (invalid_client: not); correct cellblock.auth.servers.notes" in refused
+        assert place.events("assertion refused")[0]["why"] == "InvalidSignatureError"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["no key", "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----"],
+    ids=["no PEM", "a broken PEM"],
+)
+async def test_a_key_that_cannot_sign_is_said_and_not_shown(tmp_path: Path, content: str) -> None:
+    private, public = written(tmp_path)
+    private.write_text(content, "ascii")
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
+        refused = await why_not(place)
+        assert "the client's private key cannot sign" in refused and "cellblock.auth.servers.notes" in refused
+        assert place.events("assertion") == place.events("assertion refused") == []
+
+
+async def test_the_key_signs_for_its_issuer_only(tmp_path: Path) -> None:
+    private, public = written(tmp_path)
+    own = auth(private, issuer="https://login.example/")
+    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+        assert "no token was granted" in await why_not(place)
+        assert place.events("assertion") == place.events("assertion refused") == []

@@ -80,6 +80,13 @@ def told(response: RunResponse) -> list[tuple[str, str]]:
     ]
 
 
+async def told_once(broker: Broker, code: str) -> tuple[Any, str]:
+    """The result of a script that succeeds, and the one thing that it is told."""
+    response = await within(broker.run(code))
+    ((message, hint),) = told(response)
+    return succeeded(response), f"{message} {hint}"
+
+
 def config(folder: Path, **more: Any) -> Any:
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [TEXT_TOOLS], "answers": ANSWERS}))
@@ -107,10 +114,8 @@ async def test_undeclared_keys_and_fields_are_told_though_the_script_succeeds(br
     assert response.diagnostics[0].path == "script.js:4:63"
 
     read = "(await tracker.list_issues({})).issues.filter((i) => i.asignee === 'mira').length"
-    response = await within(broker.run(result(read)))
-    assert succeeded(response) == 0
-    ((message, hint),) = told(response)
-    assert "'asignee'" in message and "Did you mean `assignee`?" in hint
+    found, said = await told_once(broker, result(read))
+    assert found == 0 and "'asignee'" in said and "Did you mean `assignee`?" in said
 
     guarded = "(await tracker.list_issues({})).issues.filter((i) => i.done ?? i.due?.soon).length"
     assert told(await within(broker.run(result(guarded)))) == []
@@ -119,16 +124,15 @@ async def test_undeclared_keys_and_fields_are_told_though_the_script_succeeds(br
 async def test_a_field_that_a_result_has_is_not_told(broker: Broker) -> None:
     """The schema is open, and the result has it: only a run in which no result had it says that it is wrong."""
     assert told(await within(broker.run(result("(await local.person({ more: true })).nickname")))) == []
-    ((message, _),) = told(await within(broker.run(result("[(await local.person()).nickname]"))))
-    assert "'nickname'" in message
+    assert "'nickname'" in (await told_once(broker, result("[(await local.person()).nickname]")))[1]
 
 
 async def test_a_comparison_in_vain_is_told_though_the_script_succeeds(broker: Broker) -> None:
-    response = await within(broker.run(result("(await texts.ticket({})).status === 'Closed' ? 1 : 0")))
-    assert succeeded(response) == 0
-    ((message, hint),) = told(response)
-    assert '"Closed" is in vain' in message and "No result of this run had it there." in message
-    assert hint == 'Did you mean "closed"? Declared: "closed", "open".'
+    found, said = await told_once(broker, result("(await texts.ticket({})).status === 'Closed' ? 1 : 0"))
+    assert found == 0 and '"Closed" is in vain' in said
+    assert said.endswith(
+        'No result of this run had it there. Did you mean "closed"? Declared: "closed", "open".'
+    )
     # The declaration is wrong where a result has the value after all.
     for name, count in (("ticket", 1), ("other_ticket", 0)):
         compared = await within(broker.run(result(f"(await texts.{name}({{}})).status === 'Done'")))
@@ -169,17 +173,16 @@ async def test_json_text_that_is_used_as_a_value_is_told_on_the_first_run_alread
         assert "JSON.parse" in (error_of(failed, "UNCAUGHT_EXCEPTION").hint or "")
         ((_, hint),) = told(failed)
         assert "JSON.parse(…).issues" in hint
-        silent = await within(broker.run(result(f"[(await texts.{name}({data})).issues]")))
-        assert silent.ok and "JSON.parse" in told(silent)[0][1]
+        silent = result(f"[(await texts.{name}({data})).issues]")
+        assert "JSON.parse" in (await told_once(broker, silent))[1]
         right = await within(broker.run(result(f"JSON.parse(await texts.{name}({data})).issues.length")))
         assert succeeded(right) == 1 and told(right) == []
         for guarded in ("x.issues ?? []", "x.issues?.length", "x.issues ? 1 : 2", "[x[0]]"):
             guard = f"const x = await texts.{name}({data}); globalThis.__codemode_result__ = [{guarded}];"
-            response = await within(broker.run(script(guard)))
-            assert response.ok and "JSON.parse" in told(response)[0][1], guarded
+            assert "JSON.parse" in (await told_once(broker, script(guard)))[1], guarded
     characters = f"const all = await texts.iterated({data}); for (const one of all) console.log(one);"
-    ((message, hint),) = told(await within(broker.run(script(characters))))
-    assert "single characters" in message and "JSON.parse(all)" in hint
+    _, said = await told_once(broker, script(characters))
+    assert "single characters" in said and "JSON.parse(all)" in said
 
 
 async def test_an_exception_that_is_not_about_a_text_is_not_told_to_parse_one(broker: Broker) -> None:
@@ -206,8 +209,7 @@ async def test_a_misspelt_key_is_told_however_the_tool_is_reached(broker: Broker
         f"let t; t = await import({module}); const found = await t.list_issues(INPUT);",
     ):
         code = reached.replace("INPUT", '{ lable: "bug" }') + "globalThis.__codemode_result__ = found;"
-        response = await within(broker.run(script(code)))
-        assert response.ok and "Did you mean `label`?" in told(response)[0][1], reached
+        assert "Did you mean `label`?" in (await told_once(broker, script(code)))[1], reached
         refused = await within(broker.run(script(code), typecheck="before"))
         assert "no 'lable'" in error_of(refused, "TYPE_ERROR").message, reached
 
@@ -285,10 +287,8 @@ async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(
         last = await within(broker.run(plain, client="one", limits={"maxLogBytes": 1 << 30}))
         assert [found.code for found in last.diagnostics] == ["LIMIT_CLAMPED", "TYPE_ERROR"]
         ((message, hint),) = told(last)
-        assert message.startswith(
-            "In an earlier script of yours, at `globalThis.__codemode_result__ = [(await"
-        )
-        assert "'nmae'" in message and "`name`" in hint
+        begins = "In an earlier script of yours, at `globalThis.__codemode_result__ = [(await"
+        assert message.startswith(begins) and "'nmae'" in message and "`name`" in hint
         assert told(await within(broker.run(plain, client="one"))) == [], "once"
 
 

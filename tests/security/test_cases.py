@@ -14,9 +14,9 @@ from _pytest.mark import ParameterSet
 
 from cellblock import Broker, RunResponse
 from conformance.world import contract_server
-from security import local_tools
 from security.cases import DEFAULT, Case, shown
-from security.families import ALL
+from security.cases_naming import TOOLS
+from security.families import ALL, FAMILIES
 from support.brokers import ready
 from support.entries import REUSE, plain_server, settings
 from support.reused import reusing
@@ -75,7 +75,7 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
     """A broker with an honest server, a hostile one, and Python tools with hostile names."""
     servers = {"plain": plain_server(), "hostile": plain_server(), "contract": contract_server()}
     config = settings(folder, servers, upstream={"call_timeout_ms": CALL_BOUND_MS})
-    async with ready(config, tools=local_tools.TOOLS) as started:
+    async with ready(config, tools=TOOLS) as started:
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
         with reusing(USED, started):
             yield started
@@ -134,3 +134,15 @@ async def test_hostile_scripts_are_contained_and_their_neighbours_do_not_notice(
             raise
     undisturbed(beside)
     undisturbed(after)
+
+
+def test_there_are_at_least_120_distinct_cases_with_unique_names() -> None:
+    assert len({case.name for case in ALL}) == len(ALL) >= 120
+    assert len({(case.code, tuple(case.limits.items())) for case in ALL}) == len(ALL)
+
+
+def test_each_family_has_its_name_and_more_than_a_token_case() -> None:
+    assert set(FAMILIES) == {"escape", "exfiltration", "exhaustion", "naming", "upstream"}
+    for family, cases in FAMILIES.items():
+        assert all(case.name.startswith(f"{family}/") for case in cases)
+        assert len(cases) >= 20, family

@@ -18,7 +18,7 @@ import pytest
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import place_of
-from cellblock_worker.launch.spawning import reaped
+from cellblock_worker.launch.spawning import kill, reaped
 from support.commands import cellblock
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
@@ -29,7 +29,6 @@ from support.waits import until, until_found, within
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
-SETTINGS = AuthSettings(keyring="off")
 
 WHOAMI = """
     import { whoami } from "@codemode/servers/wiki";
@@ -54,7 +53,9 @@ class Company:
         return [event for event in ledger(self.folder / "ledger.jsonl") if event["event"] == name]
 
     def place(self, name: str) -> Any:
-        return place_of(LocalStore(self.folder / "s"), self.people, SETTINGS, f"oauth:{name}")
+        return place_of(
+            LocalStore(self.folder / "s"), self.people, AuthSettings(keyring="off"), f"oauth:{name}"
+        )
 
     async def log_in(self, name: str, *, ready: bool = True) -> httpx2.Response:
         browser = Browser()
@@ -107,10 +108,11 @@ async def company(
             process = await asyncio.create_subprocess_exec(
                 *map(str, words), stdin=PIPE, stdout=PIPE, env={**os.environ, **more}
             )
-            stack.push_async_callback(_ended, process)
+            stack.push_async_callback(reaped, process)
+            stack.callback(kill, process, group=False)
             return process, list(map(int, (await within(process.stdout.readline())).split()))
 
-        server, (mcp,) = await begun(*forked_server("introspecting_server.py", record))
+        server, (mcp,) = await begun(*forked_server("oauth_server.py", "--introspecting", "--ledger", record))
         url, own = f"http://127.0.0.1:{mcp}/mcp", f"http://127.0.0.1:{port}"
         words = modules, url, seconds, record, f"{own}/login/callback"
         more = {} if offered is None else {"OFFERED": offered}
@@ -145,12 +147,6 @@ async def company(
             served.append(daemon(folder / "other", "--state-dir", str(folder / "s"), **section))
         first, *others = [await stack.enter_async_context(one) for one in served]
         yield Company(folder, issuer, first, others)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await reaped(process)
 
 
 async def test_everybody_calls_as_who_they_are_at_the_identity_provider(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ PARTS = [
     for part in sorted((ROOT / folder).iterdir())
     if part.suffix == ".py" or (part.is_dir() and part.name != "__pycache__")
 ]
+REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 AT_ONE_PLACE = {"match", "fullmatch"}
 """Methods that try a pattern at one place; all others try it at each."""
 
@@ -53,7 +54,6 @@ GROWTH = 9
 FEW = 3
 """Without `--thorough`, one text in so many is tried."""
 
-MAX_ATOMS = 10
 MAX_BEGINNINGS = 40
 
 
@@ -118,11 +118,9 @@ def methods_of(tree: ast.Module) -> dict[str, set[str]]:
 def patterns_in(value: Any) -> Iterator[re.Pattern[Any]]:
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
+    elif isinstance(value, tuple | list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from patterns_in(item)
-    elif isinstance(value, dict):
-        yield from patterns_in(list(value.values()))
 
 
 def inline_uses(module: str, tree: ast.Module, methods: Mapping[str, set[str]]) -> Iterator[Use]:
@@ -137,12 +135,12 @@ def inline_uses(module: str, tree: ast.Module, methods: Mapping[str, set[str]]) 
     for node in inside:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "re"):
+        if ast.unparse(node.func.value) != "re":
             continue
         text = written(node.args[0])
-        flags = next((word.value for word in node.keywords if word.arg == "flags"), None)
+        flags = "".join(ast.unparse(word.value) for word in node.keywords if word.arg == "flags")
         if text is not None:
-            multiline = re.MULTILINE if flags is not None and "MULTILINE" in ast.unparse(flags) else 0
+            multiline = re.MULTILINE if "MULTILINE" in flags else 0
             place = f"{module}:{node.lineno}"
             known = methods.get(names.get(node, ""), set()) | {node.func.attr} - {"compile"}
             yield Use(place, re.compile(text, multiline), frozenset(known or {"finditer"}))
@@ -169,34 +167,31 @@ def beginnings(parts: Any) -> Iterator[str]:
 
 
 def part_beginnings(part: Any) -> Iterator[str]:
+    inside = inside_of(part)
+    for branch in inside:
+        yield from beginnings(branch)
+    if not inside:
+        yield sample([part])
+
+
+def inside_of(part: Any) -> list[Any]:
+    """The patterns that a part is made of: one, or each branch."""
     kind, value = part
     if kind is sre.BRANCH:
-        for branch in value[1]:
-            yield from beginnings(branch)
-    elif kind is sre.SUBPATTERN:
-        yield from beginnings(value[3])
-    elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-        yield from beginnings(value[2])
-    elif kind is sre.ATOMIC_GROUP:
-        yield from beginnings(value)
-    else:
-        yield sample([part])
+        return value[1]
+    if kind in REPEATS:
+        return [value[2]]
+    if kind is sre.SUBPATTERN:
+        return [value[3]]
+    return [value] if kind is sre.ATOMIC_GROUP else []
 
 
 def sample(parts: Any) -> str:
     made = ""
     for kind, value in parts:
-        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            made += sample(value[2]) * max(1, min(value[0], 60))
-        elif kind is sre.SUBPATTERN:
-            made += sample(value[3])
-        elif kind is sre.ATOMIC_GROUP:
-            made += sample(value)
-        elif kind is sre.BRANCH:
-            made += sample(value[1][0])
-        elif kind in (sre.ASSERT, sre.ASSERT_NOT, sre.AT):
-            continue
-        else:
+        if inside := inside_of((kind, value)):
+            made += sample(inside[0]) * (max(1, min(value[0], 60)) if kind in REPEATS else 1)
+        elif kind not in (sre.ASSERT, sre.ASSERT_NOT, sre.AT):
             made += next(characters([(kind, value)]), "")
     return made
 
@@ -219,17 +214,11 @@ def characters(parts: Any) -> Iterator[str]:
             yield chr(value[0])
         elif kind is sre.CATEGORY:
             yield {sre.CATEGORY_DIGIT: "1", sre.CATEGORY_SPACE: " ", sre.CATEGORY_WORD: "w"}.get(value, "-")
-        elif kind is sre.BRANCH:
-            for branch in value[1]:
-                yield from characters(branch)
-        elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            yield from characters(value[2])
-        elif kind is sre.SUBPATTERN:
-            yield from characters(value[3])
-        elif kind is sre.ATOMIC_GROUP:
-            yield from characters(value)
         elif kind in (sre.ASSERT, sre.ASSERT_NOT):
             yield from characters(value[1])
+        else:
+            for branch in inside_of((kind, value)):
+                yield from characters(branch)
 
 
 def hard_texts(pattern: re.Pattern[Any]) -> Iterator[Callable[[int], Any]]:
@@ -238,7 +227,7 @@ def hard_texts(pattern: re.Pattern[Any]) -> Iterator[Callable[[int], Any]]:
     parsed = sre_parser.parse(text, pattern.flags)
     every = list(dict.fromkeys(characters(parsed)))
     # Those that are no letters first: words are whole in the beginnings.
-    atoms = sorted(every, key=str.isalnum)[:MAX_ATOMS]
+    atoms = sorted(every, key=str.isalnum)[:10]
     starts = list(dict.fromkeys(start for start in beginnings(parsed) if start))
     if len(starts) > MAX_BEGINNINGS:
         starts = starts[:: len(starts) // MAX_BEGINNINGS + 1]

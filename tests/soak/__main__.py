@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from soak import report
+from soak.books import SHOWN_MOST
 from soak.campaign import PARTS, Campaign
 from soak.fleet.campaign import Campaign as FleetCampaign
 from support.fleet.network import Loopback
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed.name = parsed.name or ("soak-fleet" if of_parts else "soak")
     out = parsed.out or Path(tempfile.mkdtemp(prefix="soak-report-"))
     out.mkdir(parents=True, exist_ok=True)
-    options = [f" --{name}" for name in ("fleet", "alone") if getattr(parsed, name)]
+    chosen = [f" --{name}" for name in ("fleet", "alone") if getattr(parsed, name)]
     head: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "minutes": parsed.minutes,
         "seed": parsed.seed,
-        "options": "".join([*options, *(f" --without {part}" for part in parsed.without)]),
+        "options": "".join([*chosen, *(f" --without {part}" for part in parsed.without)]),
         "machine": harness.machine(),
     }
     started = time.monotonic()
@@ -61,15 +61,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(campaign.run())
         finally:
             found = campaign.figures()
-            report.write(out, parsed.name, {**head, **found})
+            write_report(out, parsed.name, {**head, **found})
             for name, said in campaign.logs.items():
                 (out / f"{parsed.name}-{name.replace(' ', '-')}.log").write_text(said, "utf-8")
     wrong = campaign.wrong
-    print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[: report.SHOWN_MOST]))
+    print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[:SHOWN_MOST]))
     verdict = f"{len(wrong)} breaches" if wrong else "every invariant held"
     done = f"{sum(found['faults'].values())} faults in {time.monotonic() - started:.0f} s"
     print(f"{out / parsed.name}.md: {done}, {verdict}")
     return 1 if wrong else 0
+
+
+def write_report(folder: Path, name: str, report: dict[str, Any]) -> None:
+    """Writes NAME.json for programs and NAME.md for people."""
+    lines = [
+        f"# Soak, {report['date']}",
+        "",
+        f"`bash scripts/soak{report['options']} --minutes {report['minutes']:g} --seed {report['seed']}`: "
+        f"{report['of']}, on {report['machine']['cores']} cores of {report['machine']['system']}.",
+        "",
+        f"{len(report['wrong'])} breaches:" if report["wrong"] else "Everything held.",
+        *(f"- {text[:500]}" for text in report["wrong"]),
+        "",
+        harness.table(["what was done", "times"], report["faults"].items()),
+        "",
+        harness.table(["what there was", "count"], report["counts"].items()),
+        "",
+    ]
+    harness.write(folder, name, report, "\n".join(lines))
 
 
 if __name__ == "__main__":

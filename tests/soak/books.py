@@ -40,7 +40,7 @@ class _Told:
     completed: set[int] = field(default_factory=set[int])
     not_started: set[int] = field(default_factory=set[int])
     made: int = 0
-    counts: tuple[int, int, int] | None = None
+    counts: tuple[int, ...] | None = None
 
 
 class Books:
@@ -50,10 +50,8 @@ class Books:
         self.records: list[Record] = []
         self.wrong: list[str] = []
         self.broken: Counter[str] = Counter()
-        self.calls_recorded = 0
-        self.calls_completed = 0
-        self.calls_not_started = 0
-        self.calls_uncertain = 0
+        self.calls: Counter[str] = Counter()
+        """Counts what is in the ledgers, and what runs were told is completed, not started or uncertain."""
         self._told: dict[int, _Told] = {}
         self._most: dict[int, int] = {}
 
@@ -117,7 +115,7 @@ class Books:
             if request not in requests:
                 self.breach("one response for each run", f"an answer to {request!r}, which was never asked")
         recorded = Counter(ledger)
-        self.calls_recorded = sum(recorded.values())
+        self.calls["in the ledgers"] = recorded.total()
         by_run: defaultdict[int, set[int]] = defaultdict(set)
         for (run, call), count in recorded.items():
             by_run[run].add(call)
@@ -142,9 +140,9 @@ class Books:
             self.breach("right result", f"{name}: {str(response)[:500]}")
 
     def _settle_run(self, run: int, told: _Told, recorded: set[int]) -> None:
-        self.calls_completed += len(told.completed)
-        self.calls_not_started += len(told.not_started)
-        self.calls_uncertain += told.made - len(told.completed | told.not_started)
+        self.calls["told completed"] += len(told.completed)
+        self.calls["told not started"] += len(told.not_started)
+        self.calls["told uncertain"] += told.made - len(told.completed | told.not_started)
         for call in told.completed - recorded:
             self.breach("told completed: once", f"call {run}/{call} is not in a ledger")
         for call in told.not_started & recorded:
@@ -153,8 +151,8 @@ class Books:
             self.breach("every call is in its trace", f"run {run}: {told.made} told, recorded also {unsaid}")
         if told.counts is not None:
             completed, in_flight, not_started = told.counts
-            wrong_sum = completed + in_flight + not_started != told.made
-            if wrong_sum or not completed <= len(recorded) <= completed + in_flight:
+            is_whole = completed + in_flight + not_started == told.made
+            if not (is_whole and completed <= len(recorded) <= completed + in_flight):
                 self.breach(
                     "counts of the diagnostic",
                     f"run {run}: {told.counts} of {told.made} told, {len(recorded)} recorded",
@@ -164,23 +162,19 @@ class Books:
 def _told_by(response: Any, errors: list[Any]) -> _Told:
     trace = response.get("toolTrace", [])
     told = _Told(made=len(trace))
-    for call, entry in enumerate(trace):
-        if entry["ok"]:
-            told.completed.add(call)
-        elif entry["error"].startswith(NEVER_SENT):
-            told.not_started.add(call)
-    if isinstance(response["result"], list):
-        for each in cast("list[Any]", response["result"]):
-            match each:
-                case [int(call), "completed"]:
-                    told.completed.add(call)
-                case [int(call), "not_started"]:
-                    told.not_started.add(call)
-                case _:
-                    pass
+    said: list[Any] = [
+        *(response["result"] if isinstance(response["result"], list) else []),
+        *((call, "completed") for call, entry in enumerate(trace) if entry["ok"]),
+        *(
+            (call, "not_started")
+            for call, entry in enumerate(trace)
+            if not entry["ok"] and entry["error"].startswith(NEVER_SENT)
+        ),
+    ]
+    told.completed = {call for call, word in said if word == "completed"}
+    told.not_started = {call for call, word in said if word == "not_started"}
     if errors and (found := _COUNTS.search(errors[0]["message"])):
-        completed, in_flight, not_started = (int(text) for text in found.groups())
-        told.counts = (completed, in_flight, not_started)
+        told.counts = tuple(map(int, found.groups()))
     return told
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import sys
 from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -24,14 +23,13 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.tools.upstream.auth.login import log_out
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.session import LOGIN_ENDED
+from cellblock_worker.launch.spawning import kill, reaped
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser
 from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
-
-PEOPLE: Final = ("alice", "bob", "carol")
 
 TOKEN_SECONDS: Final = 3
 
@@ -93,11 +91,7 @@ class Campaign:
         self.parked: dict[str, str] = {}
         self.wrong: list[str] = []
         self.counts = Counter[str]()
-        self.url = ""
-
-    @property
-    def ledger(self) -> Path:
-        return self.folder / "calls.jsonl"
+        self.ledger, self.url = folder / "calls.jsonl", ""
 
     async def run(self, kills: int) -> None:
         """Makes the runs, kills a broker so many times meanwhile, and waits for what is parked."""
@@ -106,7 +100,10 @@ class Campaign:
                 await self._start(place)
                 stack.push_async_callback(lambda place=place: place.stack.aclose())
             tokens = NamedTokens(self.store)
-            self.people = [Person(name, await asyncio.to_thread(tokens.create, name)) for name in PEOPLE]
+            self.people = [
+                Person(name, await asyncio.to_thread(tokens.create, name))
+                for name in ("alice", "bob", "carol")
+            ]
             for person in self.people:
                 await self._log_in(person)
             runners = [self._runs(person) for person in self.people for _ in range(RUNNERS)]
@@ -216,10 +213,8 @@ class Campaign:
             origin = f"http://127.0.0.1:{begins}"
             page = await browser.post(f"{origin}/login/notes", {"token": person.token})
             page = await browser.followed(page, until=f"{origin}/login/callback")
-            if not browser.way:
-                self.counts[f"login: {page.status_code} {page.text[-200:]}"] += 1
-                return False
-            page = await browser.get(browser.way[-1].replace(f":{begins}/", f":{ends}/", 1))
+            if browser.way:
+                page = await browser.get(browser.way[-1].replace(f":{begins}/", f":{ends}/", 1))
             if page.status_code == 200 and f"token:{person.name} is logged in to notes" in page.text:
                 return True
             self.counts[f"login: {page.status_code} {page.text[-200:]}"] += 1
@@ -234,11 +229,11 @@ class Campaign:
             if place.daemon is None:
                 return True
             response = await self._response(place, person, f"{person.name} look", durable=False)
-            if response["result"] is not None:
-                self._look(place, person, f"{person.name} look", response, False, False)
-            else:
+            if response["result"] is None:
                 self.counts[f"not known yet: {response['diagnostics']}"] += 1
-            return response["result"] is not None
+                return False
+            self._look(place, person, f"{person.name} look", response, False, False)
+            return True
 
         try:
             for place in self.places:
@@ -282,10 +277,13 @@ class Campaign:
 
             async def begun(*words: object) -> tuple[asyncio.subprocess.Process, int]:
                 process = await asyncio.create_subprocess_exec(*map(str, words), stdin=PIPE, stdout=PIPE)
-                stack.push_async_callback(_ended, process)
+                stack.push_async_callback(reaped, process)
+                stack.callback(kill, process, group=False)
                 return process, int(await within(process.stdout.readline(), 60))
 
-            server, port = await begun(*forked_server("introspecting_server.py", self.ledger))
+            server, port = await begun(
+                *forked_server("oauth_server.py", "--introspecting", "--ledger", self.ledger)
+            )
             self.url = f"http://127.0.0.1:{port}/mcp"
             provider = SERVERS / "oidc_provider.mjs"
             _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS, self.ledger)
@@ -299,15 +297,8 @@ class Campaign:
         folder.mkdir(exist_ok=True)
         servers = {"notes": {"url": self.url, "login": "each-public-tools"}}
         section = {"auth": {"keyring": "off"}, "journal": "all", "typecheck": "off", "pins": "off"}
-        served = daemon(
-            folder,
-            "--state-dir",
-            str(self.folder / "s"),
-            servers=servers,
-            token="",
-            **section,
-            **self.section,
-        )
+        state = ("--state-dir", str(self.folder / "s"))
+        served = daemon(folder, *state, servers=servers, token="", **section, **self.section)
         place.daemon = await place.stack.enter_async_context(served)
 
     async def _none_waits(self) -> bool:
@@ -329,17 +320,3 @@ class Campaign:
         done = {call["said"] for call in calls}
         for tag in self.parked.values():
             self.counts["parked runs that went on" if tag in done else "parked runs without a call"] += 1
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.wait()
-
-
-if __name__ == "__main__":
-    made = Campaign(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    try:
-        asyncio.run(made.run(kills=2))
-    finally:
-        print(made.counts, made.wrong)

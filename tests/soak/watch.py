@@ -17,6 +17,8 @@ from typing import Final
 
 import psutil
 
+from support.processes import alive, command_line
+
 SAMPLE_SECONDS: Final = 1.0
 ORPHAN_SECONDS: Final = 15.0
 """A process that has lost its parent may live this long: a worker of a killed host dies at once, a stopped one when it
@@ -25,10 +27,7 @@ is killed, an upstream server when it sees the end of its stdin."""
 REST_SAMPLES: Final = 60
 REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_PROCESS: Final = re.compile(r"^/proc/\d+/")
-_HOSTS_GROUP: Final = re.compile(r"(-host)-[0-9a-f]{12}$")
 
-_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 
 _HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
 """Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
@@ -98,8 +97,10 @@ def descriptors(pid: int) -> Kinds:
                 target = str(entry.readlink())
                 if _HELD.search(target):
                     continue
-                kind = _PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)
-                kinds[_HOSTS_GROUP.sub(r"\1", kind)] += 1
+                kind = re.sub(
+                    r"^/proc/\d+/", "/proc/PID/", target.partition(":")[0] if ":" in target else target
+                )
+                kinds[re.sub(r"(-host)-[0-9a-f]{12}$", r"\1", kind)] += 1
     return kinds
 
 
@@ -110,7 +111,7 @@ def files_under(*folders: Path) -> set[str]:
 
 def tracebacks(log: str) -> list[str]:
     """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
-    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
+    starts = [0, *(found.start() for found in re.finditer(r"^\d{4}-\d\d-\d\d ", log, re.MULTILINE)), len(log)]
     entries = [log[start:end] for start, end in pairwise(starts)]
     return [
         entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
@@ -159,7 +160,7 @@ class Watch:
         self.orphans = Orphans(broker_pid, *others)
         self.samples: list[Sample] = []
         self.seen: set[psutil.Process] = set()
-        self.host: psutil.Process | None = None
+
         self._temporary = temporary
         self.started = time.monotonic()
         """When the times of the samples begin, by the monotonic clock."""
@@ -176,73 +177,51 @@ class Watch:
     async def rest(self, bound: float) -> Rest:
         """Waits until processes and descriptors stay the same for 3 s. The last look after `bound` seconds."""
         deadline = time.monotonic() + bound
-        same = 0
-        last = self._rest()
-        while same < REST_SAMPLES and time.monotonic() < deadline:
+        looks = [self._rest()]
+        while looks[-REST_SAMPLES:] != looks[-1:] * REST_SAMPLES and time.monotonic() < deadline:
             await asyncio.sleep(REST_PAUSE_SECONDS)
-            now = self._rest()
-            same = same + 1 if now == last else 0
-            last = now
-        return last
+            looks.append(self._rest())
+        return looks[-1]
 
     async def survivors(self, bound: float) -> list[str]:
         """What is left of all processes ever seen, after the broker has ended and `bound` seconds at most."""
         deadline = time.monotonic() + bound
-        left = [process for process in self.seen if _alive(process)]
-        while left and time.monotonic() < deadline:
+        while (left := [one for one in self.seen if alive(one)]) and time.monotonic() < deadline:
             self.orphans.reap()
             await asyncio.sleep(0.1)
-            left = [process for process in left if _alive(process)]
-        return [_shown(process) for process in left]
+        return [f"{one.pid} {' '.join(command_line(one))[:200]}" for one in left]
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _look(self) -> Sample:
+    def _roles(self) -> tuple[Kinds, psutil.Process | None]:
+        """Looks at the living processes: how many have each role, and the host."""
         roles = by_role(self.broker)
-        for processes in roles.values():
-            self.seen.update(processes)
-        self.host = next(iter(roles.get("host", [])), None)
-        host_pid = self.host.pid if self.host else 0
+        self.seen.update(process for processes in roles.values() for process in processes)
+        host = next(iter(roles.get("host", [])), None)
+        return Counter({role: len(processes) for role, processes in roles.items()}), host
+
+    def _look(self) -> Sample:
+        roles, host = self._roles()
         host_rss = 0
         with contextlib.suppress(psutil.Error):
-            host_rss = self.host.memory_info().rss if self.host else 0
+            host_rss = host.memory_info().rss if host else 0
         return Sample(
             at=round(time.monotonic() - self.started, 2),
             broker_rss=self.broker.memory_info().rss,
-            broker_fds=sum(descriptors(self.broker.pid).values()),
-            host_pid=host_pid,
+            broker_fds=descriptors(self.broker.pid).total(),
+            host_pid=host.pid if host else 0,
             host_rss=host_rss,
-            host_fds=sum(descriptors(host_pid).values()) if host_pid else 0,
-            processes=sum(len(processes) for processes in roles.values()),
+            host_fds=descriptors(host.pid).total() if host else 0,
+            processes=roles.total(),
             temporary_files=len(files_under(*self._temporary)),
         )
 
     def _rest(self) -> Rest:
         try:
-            roles = by_role(self.broker)
+            roles, host = self._roles()
         except psutil.Error:
             return Rest(Counter(), Counter(), Counter())
-        self.seen.update(process for processes in roles.values() for process in processes)
-        host = next(iter(roles.get("host", [])), None)
-        return Rest(
-            descriptors(self.broker.pid),
-            descriptors(host.pid) if host else Counter(),
-            Counter({role: len(processes) for role, processes in roles.items()}),
-        )
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _shown(process: psutil.Process) -> str:
-    try:
-        return f"{process.pid} {' '.join(process.cmdline())[:200]}"
-    except psutil.Error:
-        return str(process.pid)
+        return Rest(descriptors(self.broker.pid), descriptors(host.pid) if host else Counter(), roles)
 
 
 LEAK_PER_RUN_BYTES: Final = 512

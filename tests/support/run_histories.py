@@ -62,9 +62,8 @@ class Tools:
     async def elicits(self, value: dict[str, Any], origin: CallOrigin) -> Any:
         """Answers when its server has an answer to what that asks; no client is there to ask its user."""
         key = self._begin(value)
-        answer: object = None
-        if origin.asked is not None:
-            answer = await origin.asked(types.ElicitRequest(params=FORM), _nobody)
+        asked = origin.asked
+        answer = None if asked is None else await asked(types.ElicitRequest(params=FORM), _nobody)
         self.got[key].append(answer.action if isinstance(answer, types.ElicitResult) else REFUSED)
         return self._complete(key)
 
@@ -93,9 +92,8 @@ class Tools:
         self._begin(value)
         raise asyncio.CancelledError
 
-    async def asks(self, value: dict[str, Any]) -> Any:
-        """Answers at once, when a person has allowed it."""
-        return self._complete(self._begin(value))
+    asks = echo
+    """Is called when a person has allowed it."""
 
     def _begin(self, value: dict[str, Any]) -> tuple[str, int]:
         key = (value["run"], value["id"])
@@ -538,9 +536,8 @@ class History(RuleBasedStateMachine):
         assert all(calls[call].ok is not None for call in run.answered if call in calls), (run, past)
         assert run.answered <= calls.keys() or run.state is not State.OVER, (run, past)
         run.park = None
-        known = {call.id: call.tool if call.kind == "call" else "" for call in past.calls}
-        more: dict[str, Any] = {
-            "known": known,
+        more = {
+            "known": {call.id: call.tool if call.kind == "call" else "" for call in past.calls},
             "answered": {call.id for call in past.calls if call.ok is not None},
             "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
             "is_reopened": True,
@@ -610,8 +607,7 @@ class History(RuleBasedStateMachine):
             self.settle()
         for host in self.world.hosts:
             host.play = succeed
-        response = self.loop.run_until_complete(self.world.executor.run({"code": "1"}))
-        assert response.result == 1
+        assert self.loop.run_until_complete(self.world.executor.run({"code": "1"})).result == 1
 
     async def _finish(self) -> None:
         for host in self.alive:

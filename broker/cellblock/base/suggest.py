@@ -63,6 +63,12 @@ def rated_names(name: str, candidates: Iterable[str]) -> list[tuple[float, str]]
     return [(-similarity, candidate) for similarity, _, candidate in sorted(rated)]
 
 
+def by_shared_words(name: str, candidates: Iterable[str]) -> list[str]:
+    """Gives the candidates, those first that have the most words of `name`; equals in given order."""
+    wanted = frozenset(_words(name))
+    return sorted(candidates, key=lambda candidate: -len(wanted.intersection(_words(candidate))))
+
+
 def letter_pairs(word: str) -> set[str]:
     """Gives the pairs of neighbouring characters of `word`, its two ends marked: a cheap first comparison."""
     padded = f"^{word}$"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import first_few, shorten
 from cellblock.base.json import is_array, is_object
-from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.base.suggest import by_shared_words, did_you_mean, nearest_names
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.slips import FENCED, syntax_hint
 from cellblock.script.source import Script
@@ -365,7 +365,7 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str], ca
     otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
     if specifier is not None and exports:
         more = ": see __meta__.tools, or `import * as`" if len(exports) > MAX_NAMED else ""
-        otherwise = f"It exports {first_few(exports, MAX_NAMED)}{more}."
+        otherwise = f"It exports {first_few(by_shared_words(missing, exports), MAX_NAMED)}{more}."
     return did_you_mean(nearest_names(missing, exports), elsewhere or otherwise)
 
 

@@ -297,7 +297,6 @@ class Person:
 
     async def run(self, script: str) -> Any:
         done = await within(self.client.call_tool("codemode.run", {"code": script}))
-        assert done.structured_content is not None
         return done.structured_content
 
 

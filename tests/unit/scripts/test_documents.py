@@ -59,7 +59,6 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
-SOURCES = [path for top in ("broker", "worker_runtime", "scripts") for path in (ROOT / top).rglob("*.py")]
 BELOW = (
     "",
     "broker/cellblock",
@@ -126,9 +125,9 @@ def test_every_decision_is_a_page_that_the_index_has() -> None:
 
 def test_every_number_of_a_decision_is_found() -> None:
     known = {number for first, _, also in decisions() for number in (first, *also.split(", "))}
-    for place in (ROOT / "pyproject.toml", ROOT / "CHANGELOG.md", *PAGES, *SOURCES):
-        text = place.read_text(encoding="utf-8")
-        named = re.findall(r"\bdecisions?,? (\d+)(?: and (\d+))?", text)
+    sources = [path for top in ("broker", "worker_runtime", "scripts") for path in (ROOT / top).rglob("*.py")]
+    for place in (ROOT / "pyproject.toml", ROOT / "CHANGELOG.md", *PAGES, *sources):
+        named = re.findall(r"\bdecisions?,? (\d+)(?: and (\d+))?", place.read_text(encoding="utf-8"))
         assert {number for pair in named for number in pair if number} <= known, place
 
 

@@ -285,6 +285,10 @@ DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblo
 
 _BY_REASON: Final = (
     (NO_PACKAGE, "The registry has no package of that name, or a private one: check the name."),
+    (
+        r"did not say why",
+        "Start it by hand to see more; where npx could not install it, the reason is in ~/.npm/_logs.",
+    ),
     (r"closed by the server|ended by itself", "All that it said is in {log}."),
     (r"start new thread", MORE_THREADS),
     (r"cellblock auth login", ""),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cellblock.base.errors import first_few
-from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares
+from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares, tools_used
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, stated_output
 from cellblock.types.typescript import ServerText, bare, declare_shared
@@ -137,7 +137,7 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
     Args:
         catalog: The servers to declare.
         budget: Characters that the declarations may take; the names of the rest come on top.
-        used: Ids of servers that the client has used, those that matter most first.
+        used: What the client has used, see `UseLog.ranked`.
     """
     if not catalog.servers:
         return Declared(catalog.who_is_connected() if catalog.starting else "No server is connected.")
@@ -181,7 +181,8 @@ def types_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> 
     rooms = shares(needs, budget, used)
     for server_id, own in lines.items():
         left, texts = rooms[server_id] - len(heads[server_id]) - 1, list[str]()
-        for tool, line in own:
+        before = tools_used(used, server_id)
+        for tool, line in sorted(own, key=lambda one: one[0].tool_name not in before):
             if len(line) + 1 <= left:
                 left -= len(line) + 1
                 texts.append(line)
@@ -209,7 +210,7 @@ def description(
         service: The broker.
         catalog: What the client is granted.
         principal: Whose grants these are.
-        used: Ids of servers that the client has used, those that matter most first.
+        used: What the client has used, see `UseLog.ranked`.
         budget: Characters for declarations; None: as configured.
         chars: Characters of the description that the client shows; None: all. Of fewer than what is said, what a first
             script needs least is left out, and nothing is said of that.
@@ -222,15 +223,23 @@ def description(
         declared = declarations_in_budget(
             catalog, config.shown.declaration_chars if budget is None else budget, used
         )
-        return replace(declared, text="\n\n".join([opening(catalog), details, declared.text]))
+        return replace(declared, text="\n\n".join([opening(catalog, used=used), details, declared.text]))
     room = chars - CUT_CHARS
-    start = opening(catalog, min(room, OPENING_CHARS), IN_SCRIPTS)
+    start = opening(catalog, min(room, OPENING_CHARS), IN_SCRIPTS, used)
+    first, *rest = details.splitlines()
     room -= len(start) + 2
+    kept = _that_fit([first], room)
+    room -= len("\n".join(kept)) + 2
     declared = types_in_budget(catalog, room, used)
-    room -= len(declared.text) + 2
+    kept += _that_fit(rest, room - len(declared.text) - 2)
+    return replace(declared, text="\n\n".join(filter(None, [start, declared.text, "\n".join(kept)])))
+
+
+def _that_fit(lines: Sequence[str], room: int) -> list[str]:
+    """Returns the lines that have room, whatever they are followed by."""
     kept: list[str] = []
-    for line in details.splitlines():
+    for line in lines:
         if len(line) + 1 <= room:
             room -= len(line) + 1
             kept.append(line)
-    return replace(declared, text="\n\n".join(filter(None, [start, declared.text, "\n".join(kept)])))
+    return kept

@@ -81,16 +81,21 @@ MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
 
 
-def opening(catalog: Catalog, chars: int = OPENING_CHARS, ways: str = AT_THE_END) -> str:
+def opening(
+    catalog: Catalog, chars: int = OPENING_CHARS, ways: str = AT_THE_END, used: Sequence[str] = ()
+) -> str:
     """Writes purpose, example, rules, the way to declarations, and each server that may be named with its functions.
 
     Args:
         catalog: The servers.
         chars: Bounds the text. Below `OPENING_CHARS` it has the first rule alone, and a short example.
         ways: Says where declarations are.
+        used: What the client has used, see `UseLog.ranked`.
     """
     functions = {
-        server.server_id: [tool.export_name for tool in by_use(server.tools)]
+        server.server_id: [
+            tool.export_name for tool in by_use(server.tools, tools_used(used, server.server_id))
+        ]
         for server in catalog.servers.values()
     }
     is_whole = chars >= OPENING_CHARS
@@ -103,15 +108,22 @@ def opening(catalog: Catalog, chars: int = OPENING_CHARS, ways: str = AT_THE_END
     return "\n".join([*lines, *rows_within(functions, room), *end])
 
 
-def by_use(tools: Sequence[ToolEntry]) -> list[ToolEntry]:
-    """Returns tools with those first that a first script needs: reads before writes, one of each noun before two of the
-    same."""
+def tools_used(used: Sequence[str], server_id: str) -> list[str]:
+    """Returns the names of the tools of a server that a client has used, see `UseLog.ranked`."""
+    start = f"{server_id}."
+    return [name.removeprefix(start) for name in used if name.startswith(start)]
+
+
+def by_use(tools: Sequence[ToolEntry], used: Sequence[str] = ()) -> list[ToolEntry]:
+    """Returns tools with those first that a script needs: those `used` before, then reads before writes, one of each
+    noun before two of the same."""
     nouns = Counter[tuple[bool, str]]()
-    ranks: dict[int, tuple[bool, int]] = {}
+    ranks: dict[int, tuple[int, bool, int]] = {}
     for place, tool in enumerate(tools):
         words = words_of(tool.export_name)
         noun = is_reading(tool), words[-1].removesuffix("s")
-        ranks[place] = not noun[0], nouns[noun]
+        before = used.index(tool.tool_name) if tool.tool_name in used else len(used)
+        ranks[place] = before, not noun[0], nouns[noun]
         nouns[noun] += 1
     return [tools[place] for place in sorted(ranks, key=lambda place: (ranks[place], place))]
 
@@ -271,7 +283,8 @@ def _tables() -> dict[str, dict[str, str]]:
 
 
 def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
-    """Says how a script is written and what it may do; the same text for the same configuration.
+    """Says how a script is written and what it may do, what all must know first; the same text for the same
+    configuration.
 
     Args:
         config: What is said of runs and results.
@@ -279,12 +292,12 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
     """
     return "\n".join(
         [
+            f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
+            "a `hint`. What went wrong comes back as `diagnostics`.",
             "- Top-level await works.",
             *([] if config.shown.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *deviations(config, granted),
-            f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
-            "a `hint`. What went wrong comes back as `diagnostics`.",
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
             "describe(id) or describe(id, functions) gives TypeScript. "

@@ -217,7 +217,9 @@ class Surface:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if not isinstance(response, RunResponse):
             return response
-        self._front.uses.note(self._front.owner_of(context).principal, response.servers)
+        own = [call for call in response.tool_trace if call.ok and call.within is None]
+        called = [f"{call.server_id}.{call.tool_name}" for call in own]
+        self._front.uses.note(self._front.owner_of(context).principal, [*response.servers, *called])
         return await self._shown(context, response, params.arguments or {})
 
     async def _shown(

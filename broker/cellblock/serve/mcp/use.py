@@ -1,7 +1,7 @@
-"""What each client has used: the servers that its scripts imported.
+"""What each client has used: the servers that its scripts imported, and the tools that they called.
 
 A client's tool is described once, when it starts; what it used before says what is worth the room there. Kept in the
-state directory are ids of servers, days and counts; nothing of what was done with them.
+state directory are ids of servers, names of tools, days and counts; nothing of what was done with them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ logger = logging.getLogger("cellblock.serve")
 USES_FILE: Final = "cellblock-used.json"
 
 MAX_PRINCIPALS: Final = 32
-MAX_SERVERS: Final = 32
-"""Bounds the servers of one principal."""
+MAX_NAMES: Final = 128
+"""Bounds the servers and tools of one principal."""
 
-MAX_USES_BYTES: Final = 2 * 1024 * 1024
+MAX_USES_BYTES: Final = 6 * 1024 * 1024
 """Bounds the file: more than so many names take, each character of them escaped."""
 
 MAX_NAME_CHARS: Final = 100
@@ -44,7 +44,7 @@ _CONTENT: Final = "usesOfServers"
 """Marks the file of uses as Cellblock's."""
 
 Uses = dict[str, dict[str, tuple[FiniteFloat, Annotated[int, Field(ge=0, lt=2**31)]]]]
-"""Maps principal and server to uses: how much it was used, and on which day last."""
+"""Maps principal and server, or `server.tool`, to uses: how much it was used, and on which day last."""
 
 _FILE: Final = TypeAdapter(dict[str, Uses])
 
@@ -60,22 +60,23 @@ class UseLog:
         self._waiting: list[tuple[str, str]] = []
 
     def ranked(self, principal: str) -> list[str]:
-        """Returns the servers that a principal has used, the most used of late first; the same answer for a day."""
+        """Returns the servers, and the tools as `server.tool`, that a principal has used, the most used of late first;
+        the same answer for a day."""
         now = time.monotonic()
         held = self._ranks.get(principal)
         if held is None or now - held[0] > DAY_SECONDS:
             today = _today()
             uses = (read_uses(self._state_dir) or {}).get(principal[:MAX_NAME_CHARS], {})
-            order = sorted(uses, key=lambda server_id: (-_weight(uses[server_id], today), server_id))
+            order = sorted(uses, key=lambda name: (-_weight(uses[name], today), name))
             held = self._ranks[principal] = (now, order)
         return held[1]
 
-    def note(self, principal: str, servers: Iterable[str]) -> None:
-        """Notes that a principal's script has imported servers. Counts once for each server and start of the
+    def note(self, principal: str, names: Iterable[str]) -> None:
+        """Notes that a principal's script has used servers and tools. Counts once for each and start of the
         front-end."""
-        new = [(principal[:MAX_NAME_CHARS], server_id[:MAX_NAME_CHARS]) for server_id in servers]
+        new = dict.fromkeys((principal[:MAX_NAME_CHARS], name[:MAX_NAME_CHARS]) for name in names)
         new = [one for one in new if one not in self._seen]
-        if not new or len(self._seen) + len(new) > MAX_PRINCIPALS * MAX_SERVERS:
+        if not new or len(self._seen) + len(new) > MAX_PRINCIPALS * MAX_NAMES:
             return
         self._seen.update(new)
         self._waiting += new
@@ -106,18 +107,18 @@ def read_uses(state_dir: Path) -> Uses | None:
 
 
 def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
-    """Counts one use more of each of these servers by these principals. What another process adds at the same moment
-    may be lost. Raises OSError."""
+    """Counts one use more of each of these servers and tools by these principals. What another process adds at the
+    same moment may be lost. Raises OSError."""
     uses, today = read_uses(state_dir), _today()
     if uses is None:
         return
-    for principal, server_id in new:
+    for principal, name in new:
         own = uses.pop(principal, {})
-        before = _weight(own.pop(server_id), today) if server_id in own else 0.0
-        uses[principal] = {**own, server_id: (round(before + 1, 3), today)}
+        before = _weight(own.pop(name), today) if name in own else 0.0
+        uses[principal] = {**own, name: (round(before + 1, 3), today)}
     # Those that were used last stand last.
     kept = {
-        principal: dict(list(own.items())[-MAX_SERVERS:])
+        principal: dict(list(own.items())[-MAX_NAMES:])
         for principal, own in list(uses.items())[-MAX_PRINCIPALS:]
     }
     with Folder.named(state_dir) as folder:

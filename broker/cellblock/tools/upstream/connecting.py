@@ -32,7 +32,7 @@ from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.server_log import stderr_log
-from cellblock.tools.upstream.stdio import stdio_wire
+from cellblock.tools.upstream.stdio import StdioWire, stdio_wire
 
 PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
@@ -162,6 +162,7 @@ class Link:
         self.ended = asyncio.Event()
         self.install: Install | None = None
         self._server, self._on_note = server, on_note
+        self._process: StdioWire | None = None
         self._said = ""
 
     @contextlib.asynccontextmanager
@@ -246,7 +247,8 @@ class Link:
         cap, holding = server.max_message_bytes, server.holding
         if config.command is not None:
             started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=self.install)
-            return await stack.enter_async_context(started)
+            self._process = await stack.enter_async_context(started)
+            return self._process
         tls, url = await asyncio.to_thread(tls_context), config.url
         assert url is not None
         client = await stack.enter_async_context(http_client(config.headers, server.login, tls))
@@ -318,8 +320,11 @@ class Link:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
         if not isinstance(error, ConnectionLost | ProbeEnded) or config.command is None:
             return failures.reason_of(error, self._server.redactor)
-        said = f"; it said: {self._said}" if self._said else " and did not say why"
-        return f"it ended by itself{said}{self.noise()}"
+        if self._said:
+            return f"it ended by itself; it said: {self._said}{self.noise()}"
+        code = self._process.exit_code if self._process is not None else None
+        failed = f" with exit code {code}" if code and code > 0 else ""
+        return f"it ended by itself{failed} and did not say why{self.noise()}"
 
     @property
     def _cut(self) -> str | None:

@@ -126,6 +126,11 @@ class StdioWire:
         self._turn = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Returns the process's exit code, below 0 for a signal; None while it runs."""
+        return self._process.returncode
+
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         await self._turn.acquire()
         pending.sent = True

@@ -11,7 +11,7 @@ from typing import Final
 
 from cellblock.base.errors import counted, shorten
 from cellblock.base.json import is_object
-from cellblock.base.suggest import did_you_mean
+from cellblock.base.suggest import by_shared_words, did_you_mean
 from cellblock.script.lines import CompilerPlaces, line_of
 from cellblock.tools.catalog.model import Catalog, ToolEntry, ToolOutput
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
@@ -300,13 +300,15 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
     if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
         read = f"[{wanted}]" if wanted.isdigit() else f".{wanted}"
         return f"The array is in `{members[0]}`: read `.{members[0]}{read}`."
-    likely = likely_members(wanted, members) if members else [suggested] if suggested else []
-    what = "The module" if receiver.startswith("typeof import") else receiver
-    if not re.fullmatch(r"The module|[\w$]{1,60}", what):
-        what = "It"
-    has = f" {what} has: {listed(sorted(members))}." if members and not is_of_language else ""
+    is_module = receiver.startswith("typeof import")
+    likely = likely_members(wanted, members, functions=is_module) if members else [suggested]
+    named = receiver if re.fullmatch(r"[\w$]{1,60}", receiver) else "It"
+    all_there = listed(by_shared_words(wanted, sorted(members)))
+    has = (
+        f" {'The module' if is_module else named} has: {all_there}." if members and not is_of_language else ""
+    )
     itself = f"A call gives the value itself, with nothing around it: leave out `{wanted}`."
-    start = itself if is_enveloped else did_you_mean(f"`{name}`" for name in likely)
+    start = itself if is_enveloped else did_you_mean(f"`{name}`" for name in likely if name)
     return f"{start}{has}".lstrip() or "Log one value to see what it has."
 
 
@@ -328,10 +330,8 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
 def _export_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str]) -> str:
     if complaint.message.endswith("has no default export."):
         return "Import the functions by name, or the module as `* as server`."
-    exports = [export for _, export in _exports(catalog, imports)]
-    meant = (
-        [complaint.suggested] if complaint.suggested else likely_members(complaint.name.strip("\"'"), exports)
-    )
+    name, exports = complaint.name.strip("\"'"), [export for _, export in _exports(catalog, imports)]
+    meant = [complaint.suggested] if complaint.suggested else likely_members(name, exports, functions=True)
     otherwise = "listTools of @codemode/discovery names the functions."
     return did_you_mean((f"`{name}`" for name in meant), otherwise)
 

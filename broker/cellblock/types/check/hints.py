@@ -94,11 +94,11 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MAX_NAMED], *["…"] * (len(names) > MAX_NAMED)])
 
 
-def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
-    """Gives the members of which one was probably meant, whatever their order: those spelt most alike, else
-    those that mean the same. More than one are equally likely."""
+def likely_members(wanted: str, members: Sequence[str], *, functions: bool = False) -> list[str]:
+    """Gives the members of which one was probably meant, whatever their order: those spelt most alike, else, unless
+    they are functions, those that mean the same. More than one are equally likely."""
     near = rated_names(wanted, sorted(members))
-    if near:
+    if near or functions:
         return [name for similarity, name in near if similarity == near[0][0]][:MAX_GUESSES]
     words = _words(wanted)
     ranks: dict[str, int] = {}

@@ -77,11 +77,7 @@ def run_agent(tmp_path: Path) -> Callable[..., Events]:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        events: Events = []
-        for line in done.stdout.splitlines():
-            kind, value = json.loads(line)
-            events.append((kind, value))
-        return events
+        return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
     return run
 

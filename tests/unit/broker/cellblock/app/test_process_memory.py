@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.process_memory import AFTER_SECONDS, AGAIN_SECONDS, LONGEST_SECONDS, collect_when_idle
+from cellblock.app import process_memory
+from cellblock.app.process_memory import (
+    AFTER_SECONDS,
+    AGAIN_SECONDS,
+    LONGEST_SECONDS,
+    SWITCH_SECONDS,
+    collect_when_idle,
+)
 from cellblock.base.tasks import in_background
 from support.virtual_time import virtual_time
 
@@ -154,3 +161,16 @@ asyncio.run(main())
 def test_what_is_free_goes_back(started: bool) -> None:
     """Of its own accord, glibc would keep it."""
     assert said_by(GROWN.replace("STARTED", str(started))) == f"{started}\n"
+
+
+def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(process_memory, "is_own", False)
+    try:
+        # Commands that other tests run in this process may have set it.
+        sys.setswitchinterval(5 * SWITCH_SECONDS)
+        process_memory.own_process()
+        assert process_memory.is_own
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    finally:
+        sys.setswitchinterval(before)

@@ -1,5 +1,6 @@
 """What a running daemon takes over of a changed configuration."""
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -45,10 +46,8 @@ def test_what_changes_at_once_and_what_waits(
     made, now, later = applicable(before, after)
     assert now == live
     assert later == waiting if isinstance(waiting, list) else len(later) == waiting
-    assert made.servers == after.servers
-    assert made.cellblock.typecheck_timeout_ms == after.cellblock.typecheck_timeout_ms
-    assert made.cellblock.limits.timeout_ms == after.cellblock.limits.timeout_ms
-    assert made.cellblock.limits.max_memory_bytes == before.cellblock.limits.max_memory_bytes
-    assert made.cellblock.pins == after.cellblock.pins
-    assert made.cellblock.pool == before.cellblock.pool
-    assert made.state_dir == before.state_dir
+    at_once = attrgetter(
+        "servers", "cellblock.typecheck_timeout_ms", "cellblock.limits.timeout_ms", "cellblock.pins"
+    )
+    waits = attrgetter("cellblock.limits.max_memory_bytes", "cellblock.pool", "state_dir")
+    assert (at_once(made), waits(made)) == (at_once(after), waits(before))

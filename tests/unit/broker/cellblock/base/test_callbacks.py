@@ -67,10 +67,9 @@ async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it() -> None:
 
 
 async def test_a_session_goes_on_though_its_listener_raises(tmp_path: Path) -> None:
-    config = parse_settings({"mcpServers": {"none": {"command": "/no/such/command"}}}).servers["none"]
     session = UpstreamSession(
         "none",
-        config,
+        parse_settings({"mcpServers": {"none": {"command": "/no/such/command"}}}).servers["none"],
         UpstreamSettings().for_server("none"),
         max_message_bytes=1 << 20,
         log_dir=tmp_path,

@@ -86,5 +86,10 @@ def test_a_tool_call_may_have_run_unless_it_is_known_better() -> None:
     assert ToolCallError("a", hint="b").as_json()["certainty"] == "may_have_run"
     known = AuthenticationFailed("a", hint="b", certainty=Certainty.NOT_STARTED, toolName="t")
     assert known.certainty is Certainty.NOT_STARTED
-    assert known.as_json()["certainty"] == "not_started"
-    assert known.as_json()["errorClass"] == "AuthenticationError"
+    assert known.as_json() == {
+        "errorClass": "AuthenticationError",
+        "message": "a",
+        "hint": "b",
+        "certainty": "not_started",
+        "toolName": "t",
+    }

@@ -99,9 +99,8 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
 
     def journals() -> None:
         own, auth = LocalStore(state), AuthSettings(keyring="off")
-        database = own.database(JOURNAL_TABLES)
         with contextlib.closing(
-            JournalStore(database, lambda: keys_of(own, auth), JournalSettings())
+            JournalStore(own.database(JOURNAL_TABLES), lambda: keys_of(own, auth), JournalSettings())
         ) as store:
             store.write(Head("r1", "cli", time.time(), ended=time.time()), [Piece("facts", b"{}")])
             assert store.read("r1") is not None

@@ -54,8 +54,7 @@ def test_of_many_that_write_at_once_each_version_is_replaced_once(
 
     def add(number: int) -> bool:
         one = shelf(store_of_broker())
-        read = one.stamp("a")
-        return one.write("a", b"%d" % number, replace=True, only=read)
+        return one.write("a", b"%d" % number, replace=True, only=one.stamp("a"))
 
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(add, range(1, 13)))

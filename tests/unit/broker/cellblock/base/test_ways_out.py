@@ -3,7 +3,6 @@ around them is found in the source."""
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,23 +57,17 @@ FOR_MODELS = {
 
 def uses(names: set[str], *below: str) -> dict[str, dict[str, int]]:
     """How often each file calls or reads something of these names."""
-    found = {name: Counter[str]() for name in names}
-    for file, node in nodes(*below):
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        if name in names:
-            found[name][file] += 1
-    return {name: dict(count) for name, count in found.items()}
-
-
-def nodes(*below: str) -> Iterator[tuple[str, ast.Name | ast.Attribute]]:
-    """Names and members of what is called, and members that are read."""
-    for folder in below:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                    yield path.relative_to(ROOT).as_posix(), node.func
-                elif isinstance(node, ast.Attribute) and node.attr != "input":
-                    yield path.relative_to(ROOT).as_posix(), node
+    found: dict[str, dict[str, int]] = {name: {} for name in names}
+    for path in (path for folder in below for path in sorted((ROOT / folder).rglob("*.py"))):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        called = [node.func for node in nodes if isinstance(node, ast.Call)]
+        used = Counter(one.id for one in called if isinstance(one, ast.Name))
+        used += Counter(
+            node.attr for node in nodes if isinstance(node, ast.Attribute) and node.attr != "input"
+        )
+        for name in names & used.keys():
+            found[name][path.relative_to(ROOT).as_posix()] = used[name]
+    return found
 
 
 @pytest.mark.parametrize(

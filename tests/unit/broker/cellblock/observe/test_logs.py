@@ -1,9 +1,13 @@
-"""The log: the audit log beside it, and what the SDK and the web server may write into it."""
+"""The log: the audit log beside it, what the SDK and the web server may write into it, and lines on their way to
+private, bounded files."""
 
 import hashlib
 import json
 import logging
+import os
+import stat
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,9 +16,11 @@ from typing import Any, Literal
 import mcp
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import LogSettings, ServerConfig
+from cellblock.observe import files
 from cellblock.observe.audit import FILE_NAME, AuditLog, outlasting
-from cellblock.observe.files import PrivateFile
+from cellblock.observe.files import LineWriter, PrivateFile
 from cellblock.observe.logs import (
     BURST,
     LIBRARIES,
@@ -28,8 +34,6 @@ from cellblock.observe.logs import (
 from cellblock.run.events import Decision
 from support.memory_host import HostedRun, MakeWorld, Play, World
 
-SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
-
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
@@ -42,8 +46,8 @@ def root() -> Iterator[logging.Logger]:
 
 
 def started(file: Path, **settings: Any) -> AbstractContextManager[None]:
-    settings = {"level": "info", **settings}
-    return logging_as_configured(LogSettings(file=file, **settings), [SERVER])
+    server = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
+    return logging_as_configured(LogSettings(file=file, **{"level": "info", **settings}), [server])
 
 
 def test_secrets_are_taken_out_wherever_they_stand(
@@ -53,20 +57,12 @@ def test_secrets_are_taken_out_wherever_they_stand(
     for kind in ("text", "json"):
         with started(tmp_path / kind, format=kind):
             log = logging.getLogger("somebody")
-            log.info(
-                "key %s and %s",
-                "hunter2-hunter2",
-                "exporter-key-1",
-                extra={"facts": {"a": "hunter2-hunter2"}},
-            )
-            try:
-                raise ValueError("hunter2-hunter2")
-            except ValueError:
-                log.exception("failed")
+            facts = {"facts": {"a": "hunter2-hunter2"}}
+            log.info("key %s and %s", "hunter2-hunter2", "exporter-key-1", extra=facts)
+            log.error("failed", exc_info=ValueError("hunter2-hunter2"))
         text = (tmp_path / kind).read_text()
         assert "hunter2" not in text and "exporter-key" not in text
-        assert text.count("[redacted]") >= 3
-        assert "ValueError" in text
+        assert text.count("[redacted]") >= 3 and "ValueError" in text
 
 
 def test_json_lines(root: logging.Logger, tmp_path: Path) -> None:
@@ -108,10 +104,9 @@ def test_the_root_logger_is_put_back(root: logging.Logger, tmp_path: Path) -> No
 def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CELLBLOCK_LOG", raising=False)
     assert level_of(LogSettings()) == logging.ERROR
-    monkeypatch.setenv("CELLBLOCK_LOG", "debug")
-    assert level_of(LogSettings(level="warning")) == logging.DEBUG
-    monkeypatch.setenv("CELLBLOCK_LOG", "nonsense")
-    assert level_of(LogSettings(level="warning")) == logging.WARNING
+    for said, level in (("debug", logging.DEBUG), ("nonsense", logging.WARNING)):
+        monkeypatch.setenv("CELLBLOCK_LOG", said)
+        assert level_of(LogSettings(level="warning")) == level
 
 
 def test_stderr_is_the_default(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -145,17 +140,28 @@ async def lines_of(
 
 async def test_who_ran_what_without_inputs_and_outputs(make_world: MakeWorld, tmp_path: Path) -> None:
     lines = await lines_of(make_world(), tmp_path)
-    assert [line["event"] for line in lines] == ["run", "call", "call_end", "call_end", "run_end"]
-    assert len({line["run"] for line in lines}) == 1
-    assert all(line["time"].endswith("Z") and line["client"] == "default" for line in lines)
-    assert {line["principal"] for line in lines} == {"embedding"}
-    accepted, begun, ended, refused, over = lines
-    assert accepted["script_sha256"] == hashlib.sha256(CODE.encode()).hexdigest()
-    assert (begun["server"], begun["tool"], begun["call"]) == ("tools", "echo", 1)
-    assert (ended["ok"], ended["certainty"]) == (True, "completed")
-    assert (refused["ok"], refused["certainty"], refused["tool"]) == (False, "not_started", "missing")
-    assert (over["outcome"], over["tool_calls"], over["failed_calls"], over["wall_ms"]) == ("ok", 2, 1, 7)
-    assert "in the" not in json.dumps(lines)
+    assert all(line["time"].endswith("Z") for line in lines)
+    times = ("time", "accepted", "duration_ms", "elapsed_ms", "queue_ms")
+    of_run = {"run": lines[0]["run"], "client": "default", "principal": "embedding"}
+    echo = {**of_run, "server": "tools", "tool": "echo", "call": 1}
+    missing = {**of_run, "server": "tools", "tool": "missing", "call": 2}
+    assert [{key: value for key, value in line.items() if key not in times} for line in lines] == [
+        {
+            "event": "run",
+            **of_run,
+            "script_bytes": len(CODE),
+            "script_sha256": hashlib.sha256(CODE.encode()).hexdigest(),
+        },
+        {"event": "call", **echo},
+        {"event": "call_end", **echo, "ok": True, "certainty": "completed", "error": None},
+        {"event": "call_end", **missing, "ok": False, "certainty": "not_started", "error": "no such tool"},
+        {
+            "event": "run_end",
+            **of_run,
+            **{"outcome": "ok", "worker_end": "finished", "tool_calls": 2, "failed_calls": 1},
+            **{"wall_ms": 7, "cpu_ms": 3, "peak_memory_bytes": 4096},
+        },
+    ]
 
 
 async def test_refusals_that_repeat_are_told_once_and_counted(make_world: MakeWorld, tmp_path: Path) -> None:
@@ -178,26 +184,22 @@ async def test_refusals_that_repeat_are_told_once_and_counted(make_world: MakeWo
 
 def test_a_flood_evicts_nobody_elses_calls_nor_its_own_by_refusals(tmp_path: Path) -> None:
     def line(number: int, principal: str, event: str = "call", **more: Any) -> bytes:
-        facts = {"time": number, "event": event, "principal": principal, **more}
-        return json.dumps(facts).encode() + b"\n"
+        return json.dumps({"time": number, "event": event, "principal": principal, **more}).encode() + b"\n"
 
     file = PrivateFile(tmp_path / FILE_NAME, max_bytes=20_000, keep=3, outlasting=outlasting)
-    kept = [line(1, "harmed"), line(2, "flooding", tool="harmful"), line(3, "", "decision")]
-    file.write(b"".join(kept))
+    first = [line(1, "harmed"), line(2, "flooding", tool="harmful"), line(3, "", "decision")]
+    file.write(b"".join(first))
+    kept = b"".join(first).decode().splitlines()
     # Ten times what the log may hold.
     for number in range(10_000):
         file.write(line(number, "flooding", "call_end", certainty="not_started"))
-    lines = b"".join(
-        one.read_bytes() for one in sorted(tmp_path.glob(f"{FILE_NAME}*"), reverse=True)
-    ).splitlines(True)
-    assert lines[:3] == kept
+    assert lines_in(tmp_path, FILE_NAME)[:3] == kept
     for number in range(10_000):
         file.write(line(number, "flooding"))
-    parts = [one.read_bytes() for one in sorted(tmp_path.glob(f"{FILE_NAME}*"), reverse=True)]
     file.close()
-    lines = b"".join(parts).splitlines(True)
+    lines = lines_in(tmp_path, FILE_NAME)
     assert kept[0] in lines and kept[2] in lines and kept[1] not in lines
-    assert sum(map(len, parts)) <= 4 * 20_000 + 10_000
+    assert sum(one.stat().st_size for one in tmp_path.iterdir()) <= 4 * 20_000 + 10_000
 
 
 async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:
@@ -238,10 +240,9 @@ class Written(logging.Handler):
 
 
 @pytest.fixture
-def log() -> Iterator[Written]:
+def log(root: logging.Logger) -> Iterator[Written]:
     """An embedder's log, at its most curious."""
-    root = logging.getLogger()
-    level, handler = root.level, Written()
+    handler = Written()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     # What other tests have logged counts no more.
@@ -251,14 +252,12 @@ def log() -> Iterator[Written]:
     tame_libraries()
     with heard_from(logging.NOTSET):
         yield handler
-    root.removeHandler(handler)
-    root.setLevel(level)
 
 
 def say(name: str, level: int, text: str, *, of: str = FOLDER, error: Exception | None = None) -> None:
     """A record as a module of the SDK makes it."""
-    logger = logging.getLogger(name)
     info = (type(error), error, None) if error else None
+    logger = logging.getLogger(name)
     logger.handle(logger.makeRecord(name, level, f"{of}/client/x.py", 1, text, (), info))
 
 
@@ -326,5 +325,107 @@ def test_every_logger_of_a_library_is_tamed_once(log: Written) -> None:
     names = [name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] in LIBRARIES]
     assert {"mcp.client.stdio", "mcp.server.sse", "uvicorn.error", "httpx2"} <= set(names)
     for name in names:
-        logger = logging.getLogger(name)
-        assert sum(isinstance(known, Tamed) for known in logger.filters) <= 1
+        assert sum(isinstance(known, Tamed) for known in logging.getLogger(name).filters) <= 1
+
+
+def lines_in(folder: Path, name: str = "log") -> list[str]:
+    """All lines, the oldest file first."""
+    found = sorted(folder.glob(f"{name}*"), key=lambda file: file.name, reverse=True)
+    return [line for file in found for line in file.read_text().splitlines()]
+
+
+def test_lines_come_in_order_and_the_files_stay_small_and_private(tmp_path: Path) -> None:
+    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=2), "log", max_batch_bytes=512)
+    for number in range(2000):
+        writer.put(lambda number=number: f"line {number}")
+    writer.close()
+    kept = sorted(tmp_path.iterdir())
+    assert [file.name for file in kept] == ["log", "log.1", "log.2"]
+    assert all(file.stat().st_size <= 4096 and stat.S_IMODE(file.stat().st_mode) == 0o600 for file in kept)
+    said = lines_in(tmp_path)
+    assert said == [f"line {number}" for number in range(2000 - len(said), 2000)]
+    assert len(said) > 500
+
+
+def test_it_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("old\n")
+    (tmp_path / "log").chmod(0o644)
+    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")
+    writer.put(lambda: "new")
+    writer.close()
+    assert lines_in(tmp_path) == ["old", "new"]
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+
+
+def test_it_follows_when_another_one_puts_the_file_aside(tmp_path: Path) -> None:
+    one, two = (PrivateFile(tmp_path / "log", max_bytes=4096, keep=3) for _ in range(2))
+    for number in range(300):
+        (one if number % 3 else two).write(b"%029d\n" % number)
+    one.close()
+    two.close()
+    assert lines_in(tmp_path) == [f"{number:029}" for number in range(300)]
+    assert all(file.stat().st_size <= 4096 for file in tmp_path.iterdir())
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "log").symlink_to(tmp_path / "victim")
+    with pytest.raises(ConfigError, match=r"log is a symbolic link.*Move it away"):
+        PrivateFile(tmp_path / "log", max_bytes=4096, keep=1)
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    class Full:
+        def write(self, data: bytes) -> None:
+            descriptor = os.open("/dev/full", os.O_WRONLY)
+            try:
+                os.write(descriptor, data)
+            finally:
+                os.close(descriptor)
+
+        def close(self) -> None:
+            pass
+
+    writer = LineWriter(Full(), "the log", max_batch_bytes=8)
+    for _ in range(50):
+        writer.put(lambda: "a line")
+    writer.close()
+    assert capfd.readouterr().err == "cellblock: the log cannot be written: No space left on device\n"
+
+
+def test_a_hung_disk_costs_lines_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "QUEUE_LINES", 10)
+    go_on, taken = threading.Event(), threading.Event()
+    written: list[bytes] = []
+
+    class Hung:
+        def write(self, data: bytes) -> None:
+            taken.set()
+            assert go_on.wait(20)
+            written.append(data)
+
+        def close(self) -> None:
+            pass
+
+    writer = LineWriter(Hung(), "the log")
+    writer.put(lambda: "first")
+    assert taken.wait(20)
+    for _ in range(100):
+        writer.put(lambda: "more")
+    assert writer.dropped == 90
+    go_on.set()
+    writer.close()
+    assert b"".join(written) == b"first\n" + 10 * b"more\n"
+
+
+def test_a_line_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
+    def broken() -> str:
+        raise ValueError("secret text")
+
+    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")
+    writer.put(broken)
+    writer.put(lambda: "\ud800 lone")
+    writer.close()
+    assert lines_in(tmp_path) == ["a line could not be made: ValueError", "? lone"]

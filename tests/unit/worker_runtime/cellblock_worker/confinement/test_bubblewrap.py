@@ -15,7 +15,7 @@ import pytest
 
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.bubblewrap import HeldFiles
-from support.processes import left_after
+from support.processes import alive, left_after, name_of
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="bubblewrap and leases are Linux's"
@@ -110,30 +110,25 @@ def start(argv: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def first_child(outer: subprocess.Popen[bytes]) -> int:
+def first_child(outer: subprocess.Popen[bytes]) -> psutil.Process:
     deadline = time.monotonic() + BOUND_SECONDS
     while (child := bubblewrap.inner_pid(outer.pid)) is None:
         assert outer.poll() is None, "bubblewrap has ended"
         assert time.monotonic() < deadline
-    return child
+    return psutil.Process(child)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def is_bubblewrap(process: psutil.Process) -> bool:
+    return alive(process) and name_of(process) == "bwrap"
 
 
-def is_bubblewrap(pid: int) -> bool:
-    try:
-        return is_alive(pid) and psutil.Process(pid).name() == "bwrap"
-    except psutil.NoSuchProcess:
-        return False
+def kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
 
 
 @contextlib.contextmanager
-def orphan(argv: list[str]) -> Generator[int]:
+def orphan(argv: list[str]) -> Generator[psutil.Process]:
     """A child of bubblewrap whose parent was killed the moment that it had a child."""
     deadline = time.monotonic() + BOUND_SECONDS
     while time.monotonic() < deadline:
@@ -146,8 +141,7 @@ def orphan(argv: list[str]) -> Generator[int]:
             time.sleep(0.01)
         if is_bubblewrap(child):
             yield child
-            if is_alive(child):
-                os.kill(child, signal.SIGKILL)
+            kill(child)
             return
     pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and bubblewrap.py may go")
 
@@ -156,11 +150,8 @@ def test_what_a_killed_parent_left_is_ended(argv: list[str]) -> None:
     # A host of another test that starts in this moment looks for them, too.
     for _ in range(OTHERS):
         with orphan(argv) as left:
-            was_ended = left in bubblewrap.end_orphans()
-            deadline = time.monotonic() + BOUND_SECONDS
-            while is_alive(left):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            was_ended = left.pid in bubblewrap.end_orphans()
+            assert left_after([left], BOUND_SECONDS) == []
         if was_ended:
             return
     pytest.fail("none of them was ended here")
@@ -170,7 +161,7 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
     with start(argv) as outer:
         deadline = time.monotonic() + BOUND_SECONDS
         looks = 0
-        while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
+        while looks < 3 or name_of(first_child(outer)) != "deno":
             assert not {outer.pid, bubblewrap.inner_pid(outer.pid)} & set(bubblewrap.end_orphans())
             assert outer.poll() is None
             assert time.monotonic() < deadline
@@ -207,6 +198,5 @@ def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
         child = first_child(outer)
         outer.kill()
         outer.wait()
-        assert child not in bubblewrap.end_orphans()
-        if is_alive(child):
-            os.kill(child, signal.SIGKILL)
+        assert child.pid not in bubblewrap.end_orphans()
+        kill(child)

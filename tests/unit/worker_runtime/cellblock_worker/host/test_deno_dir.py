@@ -56,19 +56,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def opened_by(pid: int) -> set[str]:
-    return {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
-
-
-def mount_flags(pid: int, at: str) -> list[str]:
-    mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
-    return [fields[5] for fields in mounts if fields[4] == at]
-
-
-async def until_there(path: Path) -> None:
-    await until(lambda: path.name in names(path.parent), "the file")
-
-
 async def shown() -> None:
     """Nobody moves workers here."""
 
@@ -87,20 +74,20 @@ def boot() -> tuple[subprocess.Popen[bytes], int]:
     process.stdin.write(WARM_FRAME)
     process.stdin.flush()
     assert b"ready" in os.read(process.stdout.fileno(), 4096)
-    inner = bubblewrap.inner_pid(process.pid)
-    return process, inner
+    return process, bubblewrap.inner_pid(process.pid)
 
 
 async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> None:
     before = contents(filled)
     process, inner = boot()
     with process:
-        opened = opened_by(inner)
-        flags = mount_flags(inner, confinement.DENO_DIR_INSIDE)
+        opened = {str(link.readlink()) for link in Path(f"/proc/{inner}/fd").iterdir()}  # noqa: ASYNC240
+        mounts = [line.split() for line in Path(f"/proc/{inner}/mountinfo").read_text().splitlines()]  # noqa: ASYNC240
+        [flags] = [fields[5] for fields in mounts if fields[4] == confinement.DENO_DIR_INSIDE]
         process.stdin.close()
         assert process.wait(BOUND_SECONDS) == 0
     assert f"{confinement.DENO_DIR_INSIDE}/dep_analysis_cache_v2" in opened
-    assert len(flags) == 1 and "ro" in flags[0].split(",")
+    assert "ro" in flags.split(",")
     assert contents(filled) == before
 
 
@@ -116,8 +103,8 @@ async def test_it_has_all_files_that_workers_boot_from(wrapped: None, tmp_path: 
         confinement.use_contexts(False)
     with contextlib.closing(sqlite3.connect(copy / "dep_analysis_cache_v2")) as known:
         of_modules = {specifier for (specifier,) in known.execute("SELECT specifier FROM moduleinfocache")}
-    wanted = {confinement.BOOT_SCRIPT, confinement.CONTEXTS_SCRIPT}
-    assert {f"file://{bubblewrap.BUNDLE_INSIDE}/{name}" for name in wanted} <= of_modules
+    for name in (confinement.BOOT_SCRIPT, confinement.CONTEXTS_SCRIPT):
+        assert f"file://{bubblewrap.BUNDLE_INSIDE}/{name}" in of_modules
 
 
 async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_stays(
@@ -176,7 +163,7 @@ async def test_nothing_is_made_before_it_is_wanted(wrapped: None, tmp_path: Path
 async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path: Path) -> None:
     owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
     task = asyncio.create_task(owner.serve())
-    await until_there(tmp_path / deno_dir.FOLDER_NAME)
+    await until(lambda: deno_dir.FOLDER_NAME in names(tmp_path), "the folder")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -185,5 +172,5 @@ async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path:
 
 
 def test_the_folder_of_a_socket() -> None:
-    assert ipc_folder("ipc:///run/x/broker.sock") == Path("/run/x")
-    assert ipc_folder("tcp://127.0.0.1:5") is None
+    endpoints = ("ipc:///run/x/broker.sock", "tcp://127.0.0.1:5")
+    assert [ipc_folder(endpoint) for endpoint in endpoints] == [Path("/run/x"), None]

@@ -10,10 +10,10 @@ import zmq
 
 from cellblock_worker.host import remote
 from cellblock_worker.host.host import Host
-from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.remote import Names, addresses_of
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler, prepare_listener
+from support.scripted_broker import config
 
 SERVER = "ab" * 32
 
@@ -24,10 +24,15 @@ def pair(tmp_path: Path) -> KeyPair:
 
 
 @pytest.fixture
-def dealer() -> Iterator[Any]:
-    context: Any = zmq.Context(io_threads=1)
-    yield context.socket(zmq.DEALER)
-    context.destroy(linger=0)
+def context() -> Iterator[Any]:
+    made: Any = zmq.Context(io_threads=1)
+    yield made
+    made.destroy(linger=0)
+
+
+@pytest.fixture
+def dealer(context: Any) -> Any:
+    return context.socket(zmq.DEALER)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +75,9 @@ def test_the_bounds_are_set_on_the_socket(pair: KeyPair, dealer: Any) -> None:
     assert 0 < dealer.getsockopt(zmq.RECONNECT_IVL) < dealer.getsockopt(zmq.RECONNECT_IVL_MAX) <= 5000
 
 
-async def test_a_host_does_not_dial_a_bare_tcp_endpoint() -> None:
-    config = HostConfig(
-        connect="tcp://127.0.0.1:9", identity="0" * 32, capacity=1, warm=0, boot_parallel=1,
-        max_message_bytes=4096, max_old_space_mb=64,
-    )  # fmt: skip
-    context: Any = zmq.Context(io_threads=1)
-    try:
-        with pytest.raises(EndpointError, match="only with keys"):
-            Host(config, context).announce()
-    finally:
-        context.destroy(linger=0)
+async def test_a_host_does_not_dial_a_bare_tcp_endpoint(context: Any) -> None:
+    with pytest.raises(EndpointError, match="only with keys"):
+        Host(config("tcp://127.0.0.1:9"), context).announce()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from cellblock_worker.wire.keys import (
     KeyFileError,
+    KeyPair,
     line_of,
     make_key_file,
     make_pair,
@@ -17,35 +18,40 @@ from cellblock_worker.wire.keys import (
 )
 
 
-def test_a_pair_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "a.key"
-    made = make_key_file(file)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a.key"
+
+
+@pytest.fixture
+def made(file: Path) -> KeyPair:
+    """The pair in that file."""
+    return make_key_file(file)
+
+
+def test_a_pair_is_the_same_when_it_is_read_again(file: Path, made: KeyPair, tmp_path: Path) -> None:
     assert read_key_file(file) == made
     assert len(made.secret) == len(made.public_bytes) == 32 and made.secret != made.public_bytes
     assert make_key_file(tmp_path / "b.key").public != made.public
 
 
-def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "a.key"
-    pair = make_key_file(file)
+def test_a_file_that_exists_is_left_alone(file: Path, made: KeyPair) -> None:
     with pytest.raises(KeyFileError, match="exists"):
         make_key_file(file)
-    assert read_key_file(file) == pair
+    assert read_key_file(file) == made
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644])
-def test_a_file_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
-    file = tmp_path / "a.key"
-    make_key_file(file)
+@pytest.mark.usefixtures("made")
+def test_a_file_that_is_open_to_others_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(KeyFileError, match=f"open to others .mode {mode:04o}.: chmod 600"):
         read_key_file(file)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_root_refuses_a_file_of_another_user(tmp_path: Path) -> None:
-    file = tmp_path / "a.key"
-    make_key_file(file)
+@pytest.mark.usefixtures("made")
+def test_root_refuses_a_file_of_another_user(file: Path) -> None:
     os.chown(file, 65534, -1)
     with pytest.raises(KeyFileError, match="another user"):
         read_key_file(file)
@@ -54,22 +60,20 @@ def test_root_refuses_a_file_of_another_user(tmp_path: Path) -> None:
 def test_what_is_no_key_file_is_refused_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="cannot be read: No such file"):
         read_key_file(tmp_path / "none")
-    with pytest.raises(KeyFileError, match="no regular file"):
-        read_key_file(tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(KeyFileError, match="no regular file"):
-        read_key_file(tmp_path / "pipe")
-    for number, text in enumerate([b"", b"\xff\xfe", b"curve-secret-key 00\n", b"x" * 10_000]):
-        file = tmp_path / str(number)
+    for odd in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(KeyFileError, match="no regular file"):
+            read_key_file(odd)
+    file = tmp_path / "file"
+    file.touch(0o600)
+    for text in (b"", b"\xff\xfe", b"curve-secret-key 00\n", b"x" * 10_000):
         file.write_bytes(text)
-        file.chmod(0o600)
         with pytest.raises(KeyFileError, match="holds no key pair"):
             read_key_file(file)
 
 
-def test_a_secret_is_in_no_text(tmp_path: Path) -> None:
-    pair = make_key_file(tmp_path / "a.key")
-    assert pair.secret.hex() not in repr(pair) and str(pair.secret) not in repr(pair)
+def test_a_secret_is_in_no_text(made: KeyPair) -> None:
+    assert made.secret.hex() not in repr(made) and str(made.secret) not in repr(made)
 
 
 def test_a_pair_passes_a_pipe_and_any_32_bytes_are_one() -> None:

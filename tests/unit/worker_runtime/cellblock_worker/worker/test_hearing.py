@@ -23,10 +23,7 @@ class Heard:
         self.hearing.begin(make_run(), 0.0)
 
     def hear(self, data: bytes) -> float:
-        return self.hearing.hear(data, self._accept)
-
-    def _accept(self, message: protocol.FromWorker, _header: bytes, _body: bytes) -> None:
-        self.messages.append(message)
+        return self.hearing.hear(data, lambda message, _header, _body: self.messages.append(message))
 
 
 async def test_output_that_costs_much_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,18 +61,17 @@ def took(budget: LogBudget, message: bytes, level: protocol.Level = "log") -> by
 @given(st.integers(0, 200), st.lists(st.tuples(st.text(max_size=40), st.booleans()), max_size=30))
 def test_never_over_the_cap_and_nothing_lost_in_the_count(cap: int, given: list[tuple[str, bool]]) -> None:
     budget = LogBudget(cap)
-    messages = [(text.encode(), is_error) for text, is_error in given]
-    passed = [took(budget, message, "error" if is_error else "log") for message, is_error in messages]
+    passed = [took(budget, text.encode(), "error" if is_error else "log") for text, is_error in given]
     kept = [part for part in passed if part is not None]
     held = [body for _, body in budget.rest()]
-    total = sum(len(message) for message, _ in messages)
+    order, at = [text.encode() for text, _ in given], 0
+    total = sum(map(len, order))
     assert bool(budget.dropped_bytes) == budget.truncated == (total > cap)
     if budget.truncated:
         note = held.pop().decode()
         assert f"maxLogBytes = {cap} " in note and f"{budget.dropped_bytes} bytes" in note
     assert sum(map(len, kept + held)) + budget.dropped_bytes == total
     assert sum(map(len, kept + held)) <= cap
-    order, at = [message for message, _ in messages], 0
     for part in kept + held:
         part.decode()
         # The end of a message may follow its beginning.
@@ -108,8 +104,7 @@ def test_of_one_message_over_the_cap_the_beginning_and_the_end_are_kept() -> Non
     assert end == message[-20:] and b"%d bytes before the last" % (len(message) - 79) in note
     # What comes later counts for more.
     budget = LogBudget(80)
-    assert took(budget, message) == message[:59]
-    assert took(budget, b"the last entry it is") is None
+    assert [took(budget, said) for said in (message, b"the last entry it is")] == [message[:59], None]
     assert next(body for _, body in budget.rest()) == b"the last entry it is"
 
 

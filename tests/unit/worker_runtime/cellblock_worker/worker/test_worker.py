@@ -1,20 +1,28 @@
-"""One worker with a real Deno: each lease ends with exactly one `Ended`, and its caps are kept."""
+"""One worker with a real Deno: each lease ends with exactly one `Ended`, and its caps are kept; what is each run's own
+where it may have several, and what ends its process. And one that is a fake and breaks the protocol: it is killed, and
+what it said is not believed."""
 
+import itertools
 import json
 import os
+import re
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker import worker
-from cellblock_worker.worker.life import State
+from cellblock_worker.worker import hearing, worker
+from cellblock_worker.worker.life import MAX_RUNS, RETURN_CPU_SECONDS, State
 from cellblock_worker.worker.run_limits import GIVE_WAY_NICE, LONG_RUN_CPU_SECONDS, LONG_RUN_NICE, UseWatch
 from cellblock_worker.worker.worker import Worker
+from support.fake_worker import FakeWorkers
+from support.processes import left_after
 from support.waits import until
 from support.worker_owner import MIB, Owner, booted, make_run, run_one, script
 
@@ -26,6 +34,14 @@ async def leased(code: str, *, gives_way: bool = False, **changes: int) -> tuple
     """A worker with a run."""
     made, owner = await booted()
     made.lease(b"token", make_run(**changes), script(code), gives_way=gives_way)
+    return made, owner
+
+
+async def gone() -> tuple[Worker, Owner]:
+    """One that does not come to a run."""
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
     return made, owner
 
 
@@ -78,11 +94,8 @@ ARENA_BYTES = 64 * MIB
 
 def arenas_of(pid: int) -> int:
     """Counts what malloc has reserved for single threads."""
-    places: list[tuple[int, int, str]] = []
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        span, mode, *_ = line.split()
-        first, _, last = span.partition("-")
-        places.append((int(first, 16), int(last, 16), mode))
+    found = re.findall(r"(?m)^(\w+)-(\w+) (\S+)", Path(f"/proc/{pid}/maps").read_text())
+    places = [(int(first, 16), int(last, 16), mode) for first, last, mode in found]
     return sum(
         first % ARENA_BYTES == 0
         and used == "rw-p"
@@ -219,9 +232,8 @@ async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
     other, _ = await run_one(WAITS, timeout_ms=500)
     assert other.reason == "timeout"
     assert made.state is State.RUNNING
-    assert not made.hold_clock(protocol.Pause())
-    assert made.hold_clock(protocol.Resume())
-    assert not made.hold_clock(protocol.Resume())
+    held = [made.hold_clock(said) for said in (protocol.Pause(), protocol.Resume(), protocol.Resume())]
+    assert held == [False, True, False]
     ended = await owner.end()
     assert ended.reason == "timeout" and ended.wall_ms >= 950
     # It ended while these were on their way.
@@ -241,3 +253,346 @@ async def test_memory_is_bounded_while_the_clock_stands_still() -> None:
     await owner.end()
     header, body = owner.said[-1] if owner.said else ({"t": ""}, b"")
     assert owner.ended[0][0].reason == "memory" or (header["t"] == "failed" and b"allocation" in body)
+
+
+KEY = "a key"
+HAS_LESS = sys.platform.startswith("linux") and os.getpriority(os.PRIO_PROCESS, 0) < 10
+
+
+@pytest.fixture
+def contexts() -> Iterator[None]:
+    """Workers boot so that they can."""
+    if not confinement.use_contexts(True):
+        pytest.skip("this system keeps no kernel limits")
+    yield
+    confinement.use_contexts(False)
+
+
+lasting = pytest.mark.usefixtures("contexts")
+
+
+async def _again(made: Worker, owner: Owner, code: str, **changes: int) -> protocol.Ended:
+    """One run, after which the process is ready or gone."""
+    owner.events.clear()
+    made.lease(b"token", make_run(key=KEY, **changes), script(code))
+    await owner.until("ended")
+    return owner.ended[-1][0]
+
+
+async def _back(owner: Owner) -> bool:
+    """Whether its process came back after a run. On a busy machine the next context may take what ends the process."""
+    await until(lambda: {"returned", "gone"} & set(owner.events), "it is back, or gone")
+    return "returned" in owner.events
+
+
+@lasting
+async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
+    made, owner = await booted(lasts=True)
+    pid = made.pid
+    for served in range(3):
+        ended = await _again(made, owner, "console.log('LEFT' in globalThis); globalThis.LEFT = 1;")
+        await owner.until("returned")
+        assert (ended.reason, ended.reused) == ("finished", served)
+        assert (made.pid, made.state, made.key) == (pid, State.WARM, KEY)
+        fits = [made.may_have(make_run(key=key), gives_way=False) for key in (KEY, "another")]
+        assert fits == [True, False]
+    assert owner.logs == [("log", "false")] * 3
+    made.kill("host_stopping")
+    await owner.until("gone")
+    assert len(owner.ended) == 3
+
+
+@lasting
+async def test_short_runs_do_not_end_it_before_its_last() -> None:
+    """What they leave for V8 to collect, and V8 leaves, is not over what the process may grow by."""
+    served = [await _short_runs()]
+    while served[-1] < MAX_RUNS:
+        assert len(served) < 5, f"none of five processes had all its runs: {served}"
+        served.append(await _short_runs())
+    assert served[-1] == MAX_RUNS
+
+
+async def _short_runs() -> int:
+    """How many runs one process has."""
+    made, owner = await booted(lasts=True)
+    for served in range(MAX_RUNS + 1):
+        ended = await _again(made, owner, "1")
+        assert (ended.reason, ended.reused) == ("finished", served), made.detail
+        if not await _back(owner):
+            return served + 1
+    return MAX_RUNS + 2
+
+
+LONG = "let n = 0; for (let i = 0; i < 4e8; i++) n += i;"
+
+
+@pytest.mark.skipif(not HAS_LESS, reason="nothing has less priority than this")
+@lasting
+async def test_a_long_run_is_not_lowered_where_nobody_waits_and_where_somebody_does_has_a_later_one() -> None:
+    """A priority cannot be raised again: a lowered process is for runs that give way."""
+    for _ in range(10):
+        if await _long_runs():
+            return
+    pytest.fail("none of ten processes came back from three runs")
+
+
+async def _long_runs() -> bool:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    made, owner = await booted(lasts=True)
+    await _again(made, owner, LONG)
+    if not await _back(owner):
+        return False
+    assert owner.computed and os.getpriority(os.PRIO_PROCESS, made.pid) == before
+    assert made.may_have(make_run(key=KEY), gives_way=False)
+    owner.others = True
+    await _again(made, owner, LONG)
+    if not await _back(owner):
+        return False
+    lowered = os.getpriority(os.PRIO_PROCESS, made.pid)
+    assert lowered > before
+    assert [made.may_have(make_run(key=KEY), gives_way=gives) for gives in (True, False)] == [True, False]
+    owner.events.clear()
+    made.lease(b"token", make_run(key=KEY), script("1"), gives_way=True)
+    if not await _back(owner):
+        return False
+    assert os.getpriority(os.PRIO_PROCESS, made.pid) == lowered, "it is not lowered once more for each run"
+    made.kill("host_stopping")
+    await owner.until("gone")
+    return True
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["(async () => { for (;;) await null; })();", "const f = () => queueMicrotask(f); f();"],
+    ids=["promises", "microtasks"],
+)
+@lasting
+async def test_what_goes_on_after_the_outcome_ends_it(left: str) -> None:
+    made, owner = await booted(lasts=True)
+    ended = await _again(made, owner, f"{left} globalThis.__codemode_result__ = 1;", timeout_ms=2_000)
+    await owner.until("gone")
+    assert "returned" not in owner.events
+    assert ended.reason in ("finished", "timeout")
+
+
+@lasting
+async def test_what_is_used_after_the_outcome_is_told_with_whose_it_was() -> None:
+    made, owner = await booted(lasts=True)
+    await _again(made, owner, "1", lane=7)
+    await owner.until("returned")
+    loop = "const f = () => Promise.resolve().then(f); globalThis.__codemode_result__ = { get a() { f(); return 1; } };"
+    ended = await _again(made, owner, loop, lane=8)
+    await owner.until("gone")
+    assert (ended.reason, ended.reused) == ("finished", 1)
+    (first, renewing), (second, looping) = owner.tidied
+    assert (first, second) == (7, 8)
+    assert 0 <= renewing < RETURN_CPU_SECONDS <= looping
+
+
+@lasting
+async def test_a_run_that_finds_its_process_gone_is_not_told_what_the_one_before_used() -> None:
+    made, owner = await booted(lasts=True)
+    before = await _again(made, owner, "for (let i = 0; i < 3e7; i++);")
+    await owner.until("returned")
+    process = psutil.Process(made.pid)
+    process.kill()
+    # Not a turn of the loop: the worker has not heard of it.
+    assert left_after([process], 30) == []
+    ended = await _again(made, owner, "1")
+    assert ended.reason == "crashed" and ended.cpu_ms < before.cpu_ms
+
+
+@lasting
+async def test_a_syntax_error_ends_it() -> None:
+    """Deno, which tells the place, keeps the source for good."""
+    made, owner = await booted(lasts=True)
+    await _again(made, owner, "throw new Error();")
+    await owner.until("returned")
+    ended = await _again(made, owner, "let let = 1;")
+    await owner.until("gone")
+    assert (ended.reason, ended.reused, made.detail) == ("finished", 1, "exit code 0")
+    assert b"SyntaxError" in owner.said[-1][1] and "returned" not in owner.events
+
+
+DECODED = 72 << 20
+DECODES = f"console.log(new TextDecoder().decode(new Uint8Array({DECODED}).fill(65)).length);"
+MAKES_DECODERS = "for (let i = 0; i < 400_000; i++) new TextDecoder(); console.log(400_000);"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said", "memory"),
+    [(DECODES, DECODED, 256 << 20), (MAKES_DECODERS, 400_000, 64 << 20)],
+    ids=["one large text", "many decoders"],
+)
+@lasting
+async def test_decoding_takes_no_more_memory_than_in_a_process_of_its_own(
+    code: str, said: int, memory: int
+) -> None:
+    for key in ("", KEY):
+        made, owner = await booted(lasts=True)
+        made.lease(b"token", make_run(key=key, memory_bytes=memory), script(code))
+        await owner.until("ended")
+        assert (owner.ended[0][0].reason, owner.logs) == ("finished", [("log", str(said))]), key
+        made.kill("host_stopping")
+        await owner.until("gone")
+
+
+FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
+VIOLATIONS = {
+    "noise": "raw(b'\\xff' * 100)",
+    "a frame over the cap": "raw((1 << 31).to_bytes(4, 'big') + b'\\0\\0')",
+    "a header that is no map": "raw(encode_frame(b'\\x91\\x01'))",
+    "an unknown message": "frame(t='nonsense')",
+    "a message of the host": "frame(t='ended', reason='finished')",
+    "a forged lease": "frame(t='leased', wait_ms=0)",
+    "ready again": "ready()",
+    "a call id of nothing": "frame(t='call', id=0, server='s', tool='t')",
+    "an extra field": "frame(t='done', ms=0, ok=True)",
+    "a body over its cap": "frame(b'x' * ((1 << 20) + 1), t='done', ms=0)",
+    "a notice over its cap": "frame(b'x' * ((1 << 16) + 1), t='notice')",
+    "a discovery request over its cap": "frame(b'x' * ((1 << 16) + 1), t='query', id=1, op='listServers')",
+    "a failure over its cap": "frame(b'x' * ((1 << 18) + 1), t='failed', ms=0, kind='module')",
+    "a body where there is none": "frame(b'x', t='took', bytes=1)",
+    "a body over its cap that does not come": "raw(bytes.fromhex('00100000 000a 81a174a66e6f74696365'))",
+    "keys in another order": "frame(b'{}', t='failed', kind='exception', ms=7)",
+    "a name before the kind": "frame(b'x', level='log', t='log', ms=7)",
+    "an integer in a long form": "raw(encode_frame(bytes.fromhex('82a174a4646f6e65a26d73cc07')))",
+    "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
+    "a pause": "frame(t='pause')",
+    "a resume": "frame(t='resume')",
+    "a log entry over its cap": "frame(b'x' * 1037, t='log', level='log', ms=0)",
+    "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
+}
+
+
+AFTER_A_FLOOD = ("noise", "ready again", "a key twice", "a body over its cap", "too many notices")
+"""Of the others `--thorough` shows it, too."""
+
+
+@pytest.mark.parametrize(
+    ("before", "act"),
+    [
+        pytest.param(before, act, id=f"{name}-{when}", marks=[] if is_usual else [pytest.mark.thorough])
+        for name, act in VIOLATIONS.items()
+        for before, when, is_usual in (
+            ("", "at once", True),
+            (FLOOD, "after a flood of logs", name in AFTER_A_FLOOD),
+        )
+    ],
+)
+async def test_a_worker_that_breaks_the_protocol_is_killed(
+    before: str, act: str, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(f"ready()\nread()\n{before}\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    ended, owner = await run_one("1", log_bytes=12)
+    assert ended.reason == "protocol" and ended.detail
+    assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(hearing, "thread_time", lambda: float(next(clock)))
+    fake_workers.run("ready()\nread()\nframe(b'x', t='log', level='log', ms=0)\nhang()")
+    ended, _ = await run_one("1", cpu_ms=900)
+    assert ended.reason == "cpu" and ended.cpu_ms >= 1000
+
+
+SLOWLY = """
+for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
+    raw(bytes([byte]))
+    time.sleep(0.001)
+hang()
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "ends"),
+    [
+        pytest.param(SLOWLY, ("finished", "", b""), id="a frame that comes slowly is heard"),
+        pytest.param(
+            f"{FLOOD}\nos._exit(3)", ("crashed", "exit code 3", b""), id="dead after a flood of logs"
+        ),
+        pytest.param(
+            "sys.stderr.write('last words')",
+            ("crashed", "exit code 0", b"last words"),
+            id="without an outcome exit code 0 is a crash",
+        ),
+    ],
+)
+async def test_how_a_run_ends(act: str, ends: tuple[str, str, bytes], fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{act}")
+    ended, owner = await run_one("1", log_bytes=12)
+    body = b"" if ended.outcome == "done" else owner.ended[0][1]
+    assert (ended.reason, ended.detail, body) == ends
+
+
+@pytest.mark.parametrize(
+    "act", ["frame(b'x', t='log', level='log', ms=0)", "frame(b'1', t='done', ms=0)", "raw(b'\\0' * 6)"]
+)
+async def test_a_warm_worker_may_say_nothing(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\n{act}\nhang()")
+    _, owner = await gone()
+    assert "ended" not in owner.events and owner.said == []
+
+
+async def test_what_follows_the_end_is_not_heard(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        both = encode_frame(pack_header({"t": "done", "ms": 0}), b"1")
+        raw(both + both + encode_frame(pack_header({"t": "log", "level": "log", "ms": 1}), b"late"))
+        hang()
+        """
+    )
+    ended, owner = await run_one("1")
+    assert ended.reason == "finished"
+    assert [header["t"] for header, _ in owner.said] == ["done"]
+
+
+async def test_a_worker_that_does_not_read_its_replies_is_killed(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'', t='call', id=1, server='s', tool='t', events='')\nhang()")
+    made, owner = await booted(max_frame_bytes=256 * 1024)
+    made.lease(b"token", make_run(), b"{}")
+    await owner.until("says")
+    for _ in range(10):
+        made.deliver(protocol.Reply(id=1, ok=True).packed(), b"x" * (200 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and "does not read" in ended.detail
+
+
+async def test_a_script_over_the_pipes_cap_is_refused_at_once(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nhang()")
+    made, owner = await booted(max_frame_bytes=64 * 1024)
+    made.lease(b"token", make_run(), b"x" * (129 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and str(129 * 1024) in ended.detail
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ready(protocol=99)\nhang()",
+        "frame(t='done', ms=0)\nhang()",
+        "raise SystemExit(3)",
+        "raw(b'no frame at all')",
+    ],
+)
+async def test_a_boot_that_fails_is_gone_and_never_was_ready(program: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(program)
+    made, owner = await gone()
+    assert owner.events == ["gone"] and not made.was_ready
+
+
+async def test_a_boot_that_hangs_is_killed_at_its_bound(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "BOOT_BOUND_SECONDS", 0.1)
+    fake_workers.run("hang()")
+    made, _ = await gone()
+    assert not made.was_ready and made.state is State.GONE

@@ -39,11 +39,9 @@ def test_timers(sent: Sent) -> None:
     setTimeout(() => order.push("nan"), "x");
     const started = performance.now();
     await new Promise((done) => setTimeout(done, 30));
-    SEND([typeof id, id > 0, order, performance.now() - started >= 29]);
+    SEND([typeof id, id > 0, order.map(String).sort(), performance.now() - started >= 29]);
     """
-    ((kind, positive, order, waited),) = sent(agent)
-    assert (kind, positive, waited) == ("number", True, True)
-    assert sorted(map(str, order)) == ["True", "args", "huge", "nan"]
+    assert sent(agent) == [["number", True, ["args", "huge", "nan", "true"], True]]
 
 
 def test_uncaught_errors_reach_the_listeners_of_boot(run_agent: Run) -> None:
@@ -63,11 +61,10 @@ def test_uncaught_errors_reach_the_listeners_of_boot(run_agent: Run) -> None:
         SEND("alive");
         """,
     )
-    uncaught = [value for kind, value in events if kind == "uncaught"]
-    assert sorted(uncaught) == [
-        ["error", "RangeError: microtask"],
-        ["error", "TypeError: timer"],
-        ["unhandledrejection", "Error: rejection"],
+    assert sorted(event for event in events[1:] if event[0] == "uncaught") == [
+        ("uncaught", ["error", "RangeError: microtask"]),
+        ("uncaught", ["error", "TypeError: timer"]),
+        ("uncaught", ["unhandledrejection", "Error: rejection"]),
     ]
     assert [value for kind, value in events if kind == "sent"] == ["TypeError", "TypeError", "alive"]
 
@@ -106,13 +103,13 @@ def test_structured_clone(sent: Sent) -> None:
       Object.prototype.toString.call(structuredClone({ [brand]: forged }))));
     SEND(structuredClone(new DOMException("m", "AbortError")).message);
     """
-    basics, refused, transfer, forged, exception = sent(agent)
-    expected = [True, True, False, 3, ["1"], 5, "/a+/gi", [2, 3], True, True, 1, True, True, 1, True]
-    assert basics == expected
-    assert refused == ["DataCloneError"] * 6 + ["EvalError"]
-    assert transfer == "TypeError"
-    assert forged == ["[object Object]"] * 3
-    assert exception == "m"
+    assert sent(agent) == [
+        [True, True, False, 3, ["1"], 5, "/a+/gi", [2, 3], True, True, 1, True, True, 1, True],
+        ["DataCloneError"] * 6 + ["EvalError"],
+        "TypeError",
+        ["[object Object]"] * 3,
+        "m",
+    ]
 
 
 def test_base64(sent: Sent) -> None:
@@ -121,9 +118,7 @@ def test_base64(sent: Sent) -> None:
     const tries = [() => atob("a"), () => atob("*"), () => btoa("\\u0100")];
     SEND(tries.map((attempt) => { try { attempt(); } catch (error) { return error.name; } }));
     """
-    values, errors = sent(agent)
-    assert values == ["hi", "hi", "aGk=", "/w==", 255, ""]
-    assert errors == ["InvalidCharacterError"] * 3
+    assert sent(agent) == [["hi", "hi", "aGk=", "/w==", 255, ""], ["InvalidCharacterError"] * 3]
 
 
 def test_narrowed_objects(sent: Sent) -> None:
@@ -138,18 +133,17 @@ def test_narrowed_objects(sent: Sent) -> None:
     await new Promise((done) => signal.addEventListener("abort", done));
     SEND([signal.aborted, signal.reason.name]);
     """
-    keys, works, routes, timeout = sent(agent)
-    assert keys == [["getRandomValues", "randomUUID"], ["now"], []]
-    assert works == [True, True, True]
-    assert routes == ["undefined", "function", True]
-    assert timeout == [True, "TimeoutError"]
+    assert sent(agent) == [
+        [["getRandomValues", "randomUUID"], ["now"], []],
+        [True, True, True],
+        ["undefined", "function", True],
+        [True, "TimeoutError"],
+    ]
 
 
 def test_import_meta(sent: Sent) -> None:
-    ((names, main, url),) = sent(
-        "SEND([Object.keys(import.meta).sort(), import.meta.main, import.meta.url.slice(0, 5)]);"
-    )
-    assert (names, main, url) == (["main", "resolve", "url"], False, "data:")
+    agent = "SEND([Object.keys(import.meta).sort(), import.meta.main, import.meta.url.slice(0, 5)]);"
+    assert sent(agent) == [[["main", "resolve", "url"], False, "data:"]]
 
 
 def test_it_loads_none_of_nodes_code(run_agent: Run) -> None:
@@ -256,11 +250,9 @@ function isLanguage(value: unknown): boolean {
 
 def test_no_removed_object_can_be_reached(run_agent: Run) -> None:
     """Everything reachable by properties, prototypes and getters, against all that was removed."""
-    events = run_agent(CRAWL, before=COLLECT, after=COMPARE)
-    assert [value for kind, value in events if kind == "threw"] == []
-    by_kind = dict(events)
+    by_kind = dict(run_agent(CRAWL, before=COLLECT, after=COMPARE))
+    assert "threw" not in by_kind and by_kind["found"] == []
     assert by_kind["sent"]["reached"] > 1000
-    assert by_kind["found"] == []
 
 
 def test_the_crawl_would_find_a_leak(run_agent: Run) -> None:

@@ -33,15 +33,14 @@ def test_a_run_fits_any_window_and_its_texts_control_nothing(
 
 
 def test_stages_and_calls_have_their_times() -> None:
-    lines = [line.split() for line in lines_of("TIMELINE", 100)]
-    assert lines[0] == ["AT", "TOOK", "OUTCOME"]
-    assert [(line[0], " ".join(line[1:])) for line in lines[1:5]] == [
-        ("plan", "0.0 ms 100 ms"),
-        ("queue", "100 ms 100 ms"),
-        ("worker", "200 ms 100 ms"),
-        ("script", "300 ms 700 ms"),
+    assert [" ".join(line.split()) for line in lines_of("TIMELINE", 100)[:6]] == [
+        "AT TOOK OUTCOME",
+        "plan 0.0 ms 100 ms",
+        "queue 100 ms 100 ms",
+        "worker 200 ms 100 ms",
+        "script 300 ms 700 ms",
+        "plain.tool0 500 ms 250 ms ok",
     ]
-    assert lines[5] == ["plain.tool0", "500", "ms", "250", "ms", "ok"]
 
 
 def test_a_failed_call_says_so_and_why() -> None:

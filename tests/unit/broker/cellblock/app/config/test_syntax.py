@@ -1,16 +1,24 @@
-"""Syntax errors and places in a configuration file."""
+"""A configuration file's text: syntax errors and places, edits where it stands, and its references."""
 
 import json
+import os
+import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
+from cellblock.app.config.edit import REMOVED, EditFault, edited, read
+from cellblock.app.config.references import MAX_FILE_BYTES, Resolver, input_variable
 from cellblock.base.settings.syntax import (
-    Path,
+    Path as Place,
+)
+from cellblock.base.settings.syntax import (
     Position,
     SyntaxFault,
     find_positions,
@@ -88,7 +96,7 @@ VALUES = st.recursive(
 )
 
 
-def places(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def places(value: Any, path: Place = ()) -> Iterator[tuple[Place, Any]]:
     yield path, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in items:
@@ -229,5 +237,229 @@ def test_a_key_that_is_there_twice() -> None:
         (("nothing",), True, Position(1, 1)),
     ],
 )
-def test_what_is_not_there_is_where_it_would_be(path: Path, key: bool, where: Position) -> None:
+def test_what_is_not_there_is_where_it_would_be(path: Place, key: bool, where: Position) -> None:
     assert find_positions('{"a": {\n "b": [1]}}', toml=False).find(path, key=key) == where
+
+
+WITH_COMMENTS = """{
+  // top
+  "a": 1, // one
+  "mcp": {
+    "x": {"k": 2}, // behind x
+    /* odd */ "y": [1, 2,] // last, and "quoted": {
+  },
+}
+"""
+
+MEMBERS = st.sampled_from(["a", "b", "mcp", "x y", 'q"uote', "//no", "ü"])
+MEMBER_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(MEMBERS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_a_new_member_stands_behind_the_comment_of_the_last() -> None:
+    assert edited(WITH_COMMENTS, "json", {("mcp", "new"): {"c": [1]}}) == WITH_COMMENTS.replace(
+        '[1, 2,] // last, and "quoted": {\n',
+        '[1, 2,], // last, and "quoted": {\n    "new": {\n      "c": [\n        1\n      ]\n    }\n',
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "after"),
+    [
+        (WITH_COMMENTS, ("a",), WITH_COMMENTS.replace('  "a": 1, // one\n', "")),
+        (
+            WITH_COMMENTS,
+            ("mcp", "y"),
+            WITH_COMMENTS.replace("2}, // behind", "2} // behind").replace('"y": [1, 2,] ', ""),
+        ),
+        ('{"a": 1, "b": 2}', ("b",), '{"a": 1}'),
+        ('{"a": 1, "b": 2}', ("a",), '{"b": 2}'),
+        ("{}", ("a", "b"), "{}"),
+    ],
+)
+def test_a_removed_member_takes_its_line_and_its_comma_along(
+    text: str, path: tuple[str, ...], after: str
+) -> None:
+    assert edited(text, "json", {path: REMOVED}) == after
+
+
+@pytest.mark.parametrize("text", ["", "\n", "// nothing yet\n"])
+def test_an_empty_file_gets_an_object(text: str) -> None:
+    after = edited(text, "json", {("mcp", "x"): 1})
+    assert read(after, "json") == {"mcp": {"x": 1}} and text.strip() in after
+
+
+def test_tabs_and_line_ends_are_kept() -> None:
+    assert edited('{\n\t"a": {\n\t}\n}', "json", {("a", "b"): {"c": 1}}) == (
+        '{\n\t"a": {\n\t\t"b": {\n\t\t\t"c": 1\n\t\t}\n\t}\n}'
+    )
+    windows = edited('{\r\n  "a": 1\r\n}\r\n', "json", {("b",): {"c": 1}})
+    assert windows.count("\n") == windows.count("\r\n") == 6
+
+
+def test_a_key_that_stands_twice_is_not_touched() -> None:
+    with pytest.raises(EditFault, match="twice"):
+        edited('{"a": {"b": 1, "b": 2}}', "json", {("c",): 1})
+
+
+@pytest.mark.parametrize("form", ["json", "toml", "yaml"])
+def test_a_value_on_the_way_is_not_overwritten(form: Any) -> None:
+    text = {"json": '{"a": 1}', "toml": "a = 1\n", "yaml": "a: 1\n"}[form]
+    with pytest.raises(EditFault, match="a is no object"):
+        edited(text, form, {("a", "b"): 1})
+
+
+@given(
+    data=st.dictionaries(MEMBERS, MEMBER_VALUES, max_size=4),
+    indent=st.sampled_from([None, 1, 2, 4, "\t"]),
+    changes=st.dictionaries(
+        st.lists(MEMBERS, min_size=1, max_size=3).map(tuple), MEMBER_VALUES | st.just(REMOVED), max_size=3
+    ),
+    comments=st.booleans(),
+)
+def test_what_is_not_asked_for_stays(data: Any, indent: Any, changes: Any, comments: bool) -> None:
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    if comments:
+        # Behind each comma that is no part of a text, as JSON with one value a line shows it.
+        text = re.sub(r"([\[{,])\n", r"\1 // a \\ comment, with {\n", text) + "\n/* the end */\n"
+    wanted = json.loads(json.dumps(data))
+    try:
+        after = edited(text, "json", changes)
+    except EditFault as error:
+        assert "is no object" in str(error)
+        return
+    for path, value in changes.items():
+        at = wanted
+        for key in path[:-1]:
+            at = at.setdefault(key, {}) if value is not REMOVED else at.get(key, {})
+        if value is REMOVED:
+            at.pop(path[-1], None)
+        else:
+            at[path[-1]] = value
+    assert read(after, "json") == wanted
+    assert not comments or after.endswith("/* the end */\n")
+
+
+def test_toml_keeps_comments_and_order() -> None:
+    text = 'model = "x" # hi\n\n[mcp_servers.other]\ncommand = "y" # why\n\n[tui]\nz = 1979-05-27\n'
+    after = edited(text, "toml", {("mcp_servers", "new"): {"command": "c", "args": ["a"], "env": {"A": "b"}}})
+    assert [line for line in text.splitlines() if line and line not in after.splitlines()] == []
+    assert tomllib.loads(after)["mcp_servers"]["new"] == {"command": "c", "args": ["a"], "env": {"A": "b"}}
+    assert tomllib.loads(edited(after, "toml", {("mcp_servers", "new"): REMOVED})) == tomllib.loads(text)
+    once = edited("", "toml", {("mcp_servers", "new"): {"command": "c"}})
+    assert tomllib.loads(edited(once, "toml", {("mcp_servers", "new"): REMOVED})) == {}
+
+
+@pytest.mark.parametrize("dash", ["", "  "])
+def test_yaml_keeps_comments_quotes_and_indentation(dash: str) -> None:
+    text = f"A: 'x' # why\nextensions:\n  dev:\n    on: yes\n    args:\n    {dash}- a\n    {dash}- \"b\"\nlast: 1.50\n"
+    after = edited(text, "yaml", {("extensions", "new"): {"enabled": True, "args": ["a"]}})
+    assert [line for line in text.splitlines() if line not in after.splitlines()] == []
+    assert YAML(typ="safe", pure=True).load(after)["extensions"]["new"] == {"enabled": True, "args": ["a"]}
+    assert edited(after, "yaml", {("extensions", "new"): REMOVED}) == text
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("yaml", "a: [1\n"),
+        ("yaml", "- 1\n"),
+        ("json", "[1]"),
+        # What the libraries cannot keep.
+        ("toml", "mcp = {x = {command = 'c'}}\n"),
+        ("yaml", "d: 2024-13-45\n"),
+        ("yaml", "a:   1   # laid out by hand\nb:\n     c: 2\n"),
+    ],
+)
+def test_what_holds_no_object_or_cannot_be_kept_is_left_alone(form: Any, text: str) -> None:
+    with pytest.raises(EditFault):
+        edited(text, form, {("mcp", "new"): {"command": "c"}})
+
+
+VARIABLES = {"TOKEN": "tok-123456", "EMPTY": "", "HOME": "/home/me"}
+
+
+def resolver(folder: Path, **given: Any) -> Resolver:
+    return Resolver(folder / "c.json", environment=VARIABLES, **given)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${env:TOKEN}", "tok-123456"),
+        ("Bearer ${TOKEN}!", "Bearer tok-123456!"),
+        ("${NONE:-a default}", "a default"),
+        ("${env:NONE:-x}", "x"),
+        ("${EMPTY:-x}${EMPTY}", "x"),
+        ("${NONE:-}", ""),
+        ("$${TOKEN} $${env:NONE}", "${TOKEN} ${env:NONE}"),
+        # `${x:0:3}` looks like a kind of reference that we do not know; the shell's own must be escaped.
+        ("$TOKEN ${} ${1} ${a b} $${x:0:3}$", "$TOKEN ${} ${1} ${a b} ${x:0:3}$"),
+        ("${pathSeparator}${/}", os.sep * 2),
+        ("${userHome}", str(Path.home())),
+        ("nothing", "nothing"),
+    ],
+)
+def test_what_a_text_stands_for(text: str, value: str, tmp_path: Path) -> None:
+    made = resolver(tmp_path)
+    assert (made.resolve(text, ()), made.problems) == (value, [])
+
+
+def test_values_are_secrets_and_defaults_and_homes_are_not(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from-a-file\n")
+    made = resolver(tmp_path, inputs={"pw": {"default": "shown"}})
+    tree = {"a": ["${TOKEN}", "${HOME}/x", "${NO:-default}"], "b": {"c": "${file:key} ${input:pw}"}, "d": 5}
+    assert made.resolve(tree, ()) == {
+        "a": ["tok-123456", "/home/me/x", "default"],
+        "b": {"c": "from-a-file shown"},
+        "d": 5,
+    }
+    assert made.secrets == {"tok-123456", "from-a-file"}
+    assert made.files == [tmp_path / "key"]
+
+
+def test_an_input_is_a_variable_of_its_name(tmp_path: Path) -> None:
+    assert input_variable("git-hub.token") == "GIT_HUB_TOKEN"
+    assert input_variable("--") == "INPUT"
+    made = resolver(tmp_path, inputs={"token": {"default": "not this"}})
+    assert (made.resolve("${input:token}", ()), made.secrets) == ("tok-123456", {"tok-123456"})
+    made.resolve("${input:api-key}", ("x",))
+    (problem, why) = made.missing[0]
+    assert "API_KEY" in problem.hint and problem.path == ("x",) and why in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("${env:NONE}", "NONE is not set"),
+        ("${NONE}", "NONE is not set"),
+        ("${file:missing}", "cannot be read"),
+        ("${file:.}", "no regular file"),
+        ("${file:fifo}", "no regular file"),
+        ("${file:binary}", "no UTF-8"),
+        ("${file:large}", "over 65536 bytes"),
+        ("${command:pick}", "nothing that Cellblock can look up"),
+        ("${x:0:3}", "nothing that Cellblock can look up"),
+        ("${workspaceFolder}/x", "no workspace"),
+    ],
+)
+def test_what_stands_for_nothing_is_said_with_its_place(text: str, word: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    made = resolver(tmp_path)
+    assert made.resolve([f"{text} ${{TOKEN}}"], ("args",)) == [f"{text} tok-123456"]
+    # What no environment can give is an error; all else may be there tomorrow, or elsewhere.
+    (problem,) = made.problems if "look up" in word else [one for one, _ in made.missing]
+    assert len(made.problems) + len(made.missing) == 1
+    assert problem.path == ("args", 0) and word in problem.message and problem.hint
+    assert "tok-123456" not in problem.message + problem.hint
+
+
+@pytest.mark.parametrize("name", [".vscode/mcp.json", ".cursor/mcp.json", ".mcp.json"])
+def test_the_workspace_is_known_from_where_an_editor_keeps_its_file(name: str, tmp_path: Path) -> None:
+    made = Resolver(tmp_path / name, environment={})
+    assert made.resolve("${workspaceFolder}|${workspaceFolderBasename}", ()) == f"{tmp_path}|{tmp_path.name}"

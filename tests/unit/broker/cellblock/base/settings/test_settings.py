@@ -398,8 +398,7 @@ def test_one_client_has_a_quarter_and_a_preview_is_no_longer_than_half_of_what_f
 
 
 def test_the_page_says_what_the_code_does() -> None:
-    page = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"
-    text = page.read_text(encoding="utf-8")
+    text = (Path(__file__).parents[6] / "docs" / "howto-big-outputs.md").read_text(encoding="utf-8")
     (example,) = (
         json.loads(block)
         for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)

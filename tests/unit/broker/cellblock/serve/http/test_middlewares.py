@@ -66,8 +66,7 @@ async def test_a_token_names_its_caller() -> None:
         await OK(scope, receive, send)
 
     for behind in (False, True):
-        authenticator = Authenticator(Anns(), "Bearer x", behind_balancer=behind)
-        known = Refusals(Guarded(app, authenticator.authenticate))
+        known = Refusals(Guarded(app, Authenticator(Anns(), "Bearer x", behind_balancer=behind).authenticate))
         assert (await ask(known, caller=None, authorization="Bearer right")).status_code == 200
         wrong = await ask(known, caller=None, authorization="Bearer wrong")
         assert (wrong.status_code, wrong.headers["www-authenticate"]) == (401, "Bearer x")
@@ -209,9 +208,12 @@ async def session_ids(session: bytes | None) -> tuple[list[bytes], list[bytes]]:
 
 
 async def test_a_new_session_gets_the_name_and_loses_it_on_its_way_in() -> None:
-    assert await session_ids(None) == ([], [b"b-1.new"])
-    assert await session_ids(b"b-1.abc") == ([b"abc"], [b"b-1.abc"])
-    assert await session_ids(b"b-1.b-1.abc") == ([b"b-1.abc"], [b"b-1.b-1.abc"]), "the SDK makes no such id"
+    # The SDK makes no such id as the last one's.
+    assert [await session_ids(session) for session in (None, b"b-1.abc", b"b-1.b-1.abc")] == [
+        ([], [b"b-1.new"]),
+        ([b"abc"], [b"b-1.abc"]),
+        ([b"b-1.abc"], [b"b-1.b-1.abc"]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +365,7 @@ def test_what_protection_an_address_needs(text: str, has: set[str], refused: str
 
 
 def test_host_headers_are_of_the_loopback_only_for_the_loopback() -> None:
-    assert set(Address.parse("127.0.0.1:0").hosts(99)) == {"127.0.0.1:99", "localhost:99", "[::1]:99"}
+    assert {*Address.parse("127.0.0.1:0").hosts(99)} == {"127.0.0.1:99", "localhost:99", "[::1]:99"}
     assert Address.parse("192.0.2.1:0").hosts(99) == ["192.0.2.1:99"]
     assert "localhost" in Address.parse("127.0.0.1:0").hosts(80)
 

@@ -112,10 +112,21 @@ def lookup_catalog() -> Catalog:
     ["read-file", "read_file", "my-files.read-file", "My Files.read_file", "mcp__my-files__read-file"],
 )
 def test_inspect_takes_every_form_of_a_name(name: str) -> None:
-    found = inspect_tool(lookup_catalog(), name)
-    assert (found["serverId"], found["toolName"], found["inputSchema"]) == ("my-files", "read-file", SCHEMA)
-    assert (found["name"], found["outputSchema"]) == ("mcp__My Files__read-file", {"type": "object"})
-    assert "note" not in found
+    declaration = (
+        "/** Reads a file. */\nexport function read_file(input: { path: string }): Promise<object>;\n"
+    )
+    assert inspect_tool(lookup_catalog(), name) == {
+        "name": "mcp__My Files__read-file",
+        "description": "Reads a file.",
+        "inputSchema": SCHEMA,
+        "outputSchema": {"type": "object"},
+        "module": "@codemode/servers/my-files",
+        "exportName": "read_file",
+        "serverId": "my-files",
+        "toolName": "read-file",
+        "declaration": declaration,
+        "output": {"note": "Declared by the server.", "source": "declared"},
+    }
 
 
 def test_inspect_says_null_where_no_output_is_declared() -> None:
@@ -134,21 +145,25 @@ def test_inspect_keeps_declared_given_and_observed_schemas_apart() -> None:
         tool = ToolEntry("read", "read", "Reads.", {"readOnlyHint": True}, SCHEMA, declared, given=given)
         server = ServerEntry("s", "S", "s", tools=(tool,))
         found = inspect_tool(Catalog(1, {"s": server}), "read", observed=lambda _server, _tool: seen)
-        assert found["outputSchema"] == declared
-        assert found["givenOutputSchema"]["title"] == "Mine"
-        assert found["observedOutputSchema"] == {"description": "Observed from 1 result.", "type": "string"}
+        expected = {
+            "outputSchema": declared,
+            "givenOutputSchema": {"description": "Given by the user.", "title": "Mine"},
+            "observedOutputSchema": {"description": "Observed from 1 result.", "type": "string"},
+            "examples": [{"input": {"path": "a"}, "output": "text"}],
+            "annotations": {"readOnlyHint": True},
+            "output": {"note": "Given by the user.", "source": "given"},
+        }
+        assert found == {**found, **expected}
         assert ("note" in found) == (declared is None)
-        assert found["examples"] == [{"input": {"path": "a"}, "output": "text"}]
-        assert found["annotations"] == {"readOnlyHint": True}
-        assert found["output"]["source"] == "given"
 
 
 def test_what_is_found_is_declared_within_a_budget() -> None:
     names = [f"read_file_{number}" for number in range(60)]
     long = "Reads a file. " * 60
     tools = tuple(ToolEntry(name, name, long, None, SCHEMA) for name in names)
-    hits = find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
-    text = declare_found(hits)
+    text = declare_found(
+        find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
+    )
     assert len(text) < MAX_FOUND_CHARS + 60 * 20 + 2_000
     declared = [name for name in names if f"function {name}(" in text]
     named = re.findall(r"s\.(read_file_\d+)", text.partition("// Found too")[2])
@@ -156,12 +171,14 @@ def test_what_is_found_is_declared_within_a_budget() -> None:
 
 
 def test_list_servers_tells_what_there_is_and_what_is_not() -> None:
-    found = list_servers(lookup_catalog())
-    assert [(server["module"], server["tools"]) for server in found["servers"]] == [
-        ("@codemode/servers/my-files", 2),
-        ("@codemode/servers/mail", 1),
-    ]
-    assert found["notConnected"] == {"wiki": "HTTP 401"}
+    files = {
+        "serverId": "my-files",
+        "serverName": "Files",
+        "module": "@codemode/servers/my-files",
+        "tools": 2,
+    }
+    mail = {"serverId": "mail", "serverName": "Mail", "module": "@codemode/servers/mail", "tools": 1}
+    assert list_servers(lookup_catalog()) == {"servers": [files, mail], "notConnected": {"wiki": "HTTP 401"}}
 
 
 def test_types_of_one_server_or_all() -> None:
@@ -173,23 +190,28 @@ def test_types_of_one_server_or_all() -> None:
 def test_search_finds_and_is_restricted() -> None:
     best = search_tools(lookup_catalog(), "read file", server=None, limit=5)
     assert best[0]["toolName"] == "read-file"
-    assert {hit["serverId"] for hit in search_tools(lookup_catalog(), "list", server="mail", limit=5)} == {
-        "mail"
-    }
+    mails = search_tools(lookup_catalog(), "list", server="mail", limit=5)
+    assert {hit["serverId"] for hit in mails} == {"mail"}
     assert search_text(best, Painter(None)).startswith("my-files.read-file  Reads a file.")
     assert search_text([], Painter(None)) == "nothing found"
 
 
 def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:
-    tool = ToolEntry("read", "read", "Reads.", None, SCHEMA)
-    server = ServerEntry("s", "S", "my s", tools=(tool,), unpinned={"read": "it is new"})
+    server = ServerEntry(
+        "s",
+        "S",
+        "my s",
+        tools=(ToolEntry("read", "read", "Reads.", None, SCHEMA),),
+        unpinned={"read": "it is new"},
+    )
     assert "cellblock pins approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
     assert "warning" not in inspect_tool(lookup_catalog(), "mail.list")
 
 
 def test_a_tool_that_is_left_out_is_said_to_be() -> None:
-    withheld = (Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
-    server = ServerEntry("s", "S", "s", withheld=withheld)
+    server = ServerEntry(
+        "s", "S", "s", withheld=(Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
+    )
     for name in ("s.read-it", "read_it", "mcp__s__read_it"):
         with pytest.raises(ConfigError) as caught:
             inspect_tool(Catalog(1, {"s": server}), name)

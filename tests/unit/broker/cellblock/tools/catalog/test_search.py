@@ -3,16 +3,35 @@
 import json
 import random
 import time
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.types import search_words
 from cellblock.types.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
+from cellblock.types.search_words import (
+    FROM_SPEECH,
+    GENERAL_FAR,
+    GENERAL_FILE,
+    GENERAL_NEAR,
+    MAX_PHRASE_WORDS,
+    MAX_QUERY_TERMS,
+    PHRASE_SHARE,
+    VERB_SHARE,
+    Wanted,
+    fold,
+    stem,
+    terms,
+    wanted_by,
+    word_groups,
+)
 from support.params import mostly
 from support.recorded_catalogs import CATALOGS, recorded_catalog
 
@@ -52,9 +71,15 @@ def catalog_of(**servers: list[ToolEntry]) -> Catalog:
     )
 
 
+def named(name: str, description: str | None = None) -> ToolEntry:
+    return ToolEntry(name, name, description)
+
+
 def found(index: SearchIndex, query: str, server_id: str | None = None, limit: int = 5) -> list[str]:
-    hits = index.search(query, server_id=server_id, limit=limit)
-    return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
+    return [
+        f"{hit.server.server_id}/{hit.tool.tool_name}"
+        for hit in index.search(query, server_id=server_id, limit=limit)
+    ]
 
 
 def relevance() -> list[dict[str, Any]]:
@@ -106,10 +131,6 @@ def test_relevance_on_real_catalogs(half: str) -> None:
 )
 def test_names_in_other_spellings_stems_and_slips_come_first(query: str, expected: str) -> None:
     assert found(real_index(), query, limit=1) == [expected]
-
-
-def named(name: str, description: str | None = None) -> ToolEntry:
-    return ToolEntry(name, name, description)
 
 
 OTHERS = [named(f"other{i}", "Something else.") for i in range(30)]
@@ -185,6 +206,23 @@ RANKED: dict[str, tuple[dict[str, list[ToolEntry]], dict[str, list[str]]]] = {
         {"one": [named("noise", "What is the what is the."), named("rain", "Weather.")]},
         {"what is the weather": ["one/rain"], "what is the": ["one/noise"]},
     ),
+    "scripts other than Latin": (
+        {
+            "one": [
+                named("t1", "读取文件的全部内容。"),
+                named("t2", "创建一个新的页面。"),
+                named("t3", "Открывает страницу в браузере."),
+                named("t4", "Ouvre une fenêtre"),
+            ]
+        },
+        {
+            "文件内容": ["one/t1"],
+            "新页面": ["one/t2", "..."],
+            "СТРАНИЦУ": ["one/t3"],
+            "страницы": ["one/t3"],  # another case of the noun, as a misspelling
+            "fenetre": ["one/t4"],
+        },
+    ),
 }
 """Maps what is shown to servers with their tools, and to what queries find: first of all, where "..." follows."""
 
@@ -200,14 +238,12 @@ def test_what_is_found_first(shown: str) -> None:
 
 def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardly_fits() -> None:
     tools = [
-        ToolEntry(
-            "create_issue", "create_issue", "Create an issue in a repository. DEPRECATED: use add_issue."
-        ),
-        ToolEntry("create_issue_old", "create_issue_old", "This is deprecated. Create an issue."),
-        ToolEntry("add_issue", "add_issue", "Add an issue to a repository."),
-        ToolEntry("issue_create_many", "issue_create_many", "Create several issues at once."),
-        ToolEntry("new_issue_form", "new_issue_form", "Open the form for an issue that is to be created."),
-        ToolEntry("star", "star", "Star something of a repository."),
+        named("create_issue", "Create an issue in a repository. DEPRECATED: use add_issue."),
+        named("create_issue_old", "This is deprecated. Create an issue."),
+        named("add_issue", "Add an issue to a repository."),
+        named("issue_create_many", "Create several issues at once."),
+        named("new_issue_form", "Open the form for an issue that is to be created."),
+        named("star", "Star something of a repository."),
     ]
     index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
     hits = index.search("create an issue in the repository")
@@ -219,8 +255,7 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
     assert index.search("create_issue_old")[0].tool.tool_name == "create_issue_old", "it is named"
-    alone = SearchIndex(catalog_of(one=tools[:2]))
-    assert len(alone.search("create an issue")) == 2
+    assert len(SearchIndex(catalog_of(one=tools[:2])).search("create an issue")) == 2
 
 
 def test_every_field_is_searched_and_a_name_counts_most() -> None:
@@ -229,38 +264,38 @@ def test_every_field_is_searched_and_a_name_counts_most() -> None:
         return {"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [inner]}}}}
 
     tools = [
-        ToolEntry("t1", "t1", "One. Two zebra."),
+        named("t1", "One. Two zebra."),
         ToolEntry("t2", "t2", None, input_schema=schema("zebra", "")),
         ToolEntry("t3", "t3", None, input_schema=schema("x", "a zebra")),
-        ToolEntry("t4", "t4", "Zebra."),
-        ToolEntry("zebra", "zebra"),
+        named("t4", "Zebra."),
+        named("zebra"),
         ToolEntry("t6", "t6", annotations={"title": "Zebra"}),
         ToolEntry("t7", "t7", input_schema={"properties": {"y": {"enum": ["zebra"]}}}),
     ]
-    index = SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[ToolEntry("t8", "t8")]))
-    names = found(index, "zebra", limit=20)
+    names = found(
+        SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[named("t8")])), "zebra", limit=20
+    )
     assert names[0] == "main/zebra"
     assert set(names) == {"main/zebra", "zebra_shop/t8", *(f"main/t{i}" for i in (1, 2, 3, 4, 6, 7))}
 
 
 def test_server_restriction_and_limit() -> None:
     index = real_index()
-    hits = index.search("list", server_id="slack")
-    assert hits and {hit.server.server_id for hit in hits} == {"slack"}
+    assert {hit.server.server_id for hit in index.search("list", server_id="slack")} == {"slack"}
     assert index.search("list", server_id="no-such-server") == []
     assert set(found(index, "create_branch")[:2]) == {"github/create_branch", "supabase/create_branch"}
-    both = index.search("create_branch", server_id="supabase")
-    assert {hit.server.server_id for hit in both} == {"supabase"}
+    assert {hit.server.server_id for hit in index.search("create_branch", server_id="supabase")} == {
+        "supabase"
+    }
     assert len(index.search("page")) == DEFAULT_LIMIT
-    assert len(index.search("page", limit=3)) == 3
     assert index.search("page", limit=3) == index.search("page")[:3]
     assert index.search("page", limit=0) == index.search("page", limit=-5) == []
-    many = SearchIndex(catalog_of(one=[ToolEntry(f"page_{i}", f"page_{i}") for i in range(300)]))
+    many = SearchIndex(catalog_of(one=[named(f"page_{i}") for i in range(300)]))
     assert len(many.search("page", limit=10**9)) == MAX_LIMIT
 
 
 def test_best_first_and_ties_by_server_order_then_name() -> None:
-    tools = [ToolEntry("b_ping", "b_ping"), ToolEntry("a_ping", "a_ping")]
+    tools = [named("b_ping"), named("a_ping")]
     index = SearchIndex(Catalog(servers={
         name: ServerEntry(name, "same", "same", tools=tuple(tools)) for name in ("zeta", "alpha")
     }))  # fmt: skip
@@ -271,22 +306,6 @@ def test_best_first_and_ties_by_server_order_then_name() -> None:
     again = SearchIndex(real_catalog())
     for entry in relevance():
         assert found(again, entry["query"], limit=50) == found(real_index(), entry["query"], limit=50)
-
-
-def test_scripts_other_than_latin() -> None:
-    tools = [
-        ToolEntry("t1", "t1", "读取文件的全部内容。"),
-        ToolEntry("t2", "t2", "创建一个新的页面。"),
-        ToolEntry("t3", "t3", "Открывает страницу в браузере."),
-        ToolEntry("t4", "t4", "Ouvre une fenêtre"),
-        ToolEntry("t5", "t5", "Nothing of the kind."),
-    ]
-    index = SearchIndex(catalog_of(one=tools))
-    assert found(index, "文件内容") == ["one/t1"]
-    assert found(index, "新页面")[0] == "one/t2"
-    assert found(index, "СТРАНИЦУ") == ["one/t3"]
-    assert found(index, "страницы") == ["one/t3"]  # another case of the noun, as a misspelling
-    assert found(index, "fenetre") == ["one/t4"]
 
 
 HOSTILE = {
@@ -321,18 +340,14 @@ def test_hostile_queries_never_raise_and_are_bounded(name: str) -> None:
 
 
 def test_an_index_that_is_made_in_steps_is_the_same() -> None:
-    steps = SearchIndex.in_steps(times(real_catalog(), 5))
-    paused = 0
-    while True:
-        try:
-            next(steps)
-            paused += 1
-        except StopIteration as done:
-            index = done.value
-            break
-    assert paused >= len(index) // STEP_TOOLS - 1 > 5
+    made: list[SearchIndex] = []
+
+    def steps() -> Generator[object]:
+        made.append((yield from SearchIndex.in_steps(times(real_catalog(), 5))))
+
+    assert len(list(steps())) >= len(large_index()) // STEP_TOOLS - 1 > 5
     for query in ("create pull request", "delete a file", "no such thing at all"):
-        assert found(index, query) == found(large_index(), query)
+        assert found(made[0], query) == found(large_index(), query)
 
 
 def test_query_syntax_is_text() -> None:
@@ -351,8 +366,7 @@ def test_random_text_never_raises() -> None:
             text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
         )
         assert len(real_index().search(text)) <= DEFAULT_LIMIT
-        hits = SearchIndex(catalog_of(one=[tool])).search(text)
-        assert [hit.tool for hit in hits] in ([], [tool])
+        assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:
@@ -378,36 +392,32 @@ def test_hostile_catalog_is_indexed_within_bounds() -> None:
 
 
 def test_nothing_to_find() -> None:
-    empty = SearchIndex(Catalog())
-    assert empty.search("file") == []
-    assert empty.search("file", server_id="x") == []
-    no_tools = SearchIndex(catalog_of(one=[], two=[ToolEntry("file", "file")]))
-    assert no_tools.search("file", server_id="one") == []
+    empty, no_tools = SearchIndex(Catalog()), SearchIndex(catalog_of(one=[], two=[named("file")]))
+    for index, server_id in ((empty, None), (empty, "x"), (no_tools, "one")):
+        assert index.search("file", server_id=server_id) == []
     assert found(no_tools, "file") == ["two/file"]
     assert real_index().search("qqqqqqqq") == []
 
 
+def seconds_of(work: Callable[[], object]) -> float:
+    """CPU time of this process."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
 def test_a_thousand_tools_build_and_answer_quickly() -> None:
     catalog = times(real_catalog(), 5)
-    builds: list[float] = []
-    index = SearchIndex(catalog)
-    for _ in range(3):
-        started = time.process_time()
-        index = SearchIndex(catalog)
-        builds.append(time.process_time() - started)
+    build = min(seconds_of(lambda: SearchIndex(catalog)) for _ in range(3))
+    index = large_index()
     index.search("warm the vocabulary of lettre pares")
-    took: list[float] = []
-    for entry in relevance():
-        started = time.process_time()
-        index.search(entry["query"])
-        took.append(time.process_time() - started)
-    took.sort()
+    took = sorted(seconds_of(partial(index.search, entry["query"])) for entry in relevance())
     median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
-    figures = (min(builds) * 1e3, median * 1e3, p95 * 1e3)
+    figures = (build * 1e3, median * 1e3, p95 * 1e3)
     print("\n{} tools: build {:.0f} ms, search p50 {:.2f} p95 {:.2f} ms".format(len(index), *figures))
     assert len(index) > 1000
     # Several times what a quiet machine takes (55 ms, 0.6 ms, 1.7 ms): these guard against a change of order.
-    assert min(builds) < 1.5
+    assert build < 1.5
     assert median < 0.020
     assert p95 < 0.050
 
@@ -418,3 +428,160 @@ def test_search_from_another_thread() -> None:
         expected = found(index, "open an issue")
         assert thread.submit(found, index, "open an issue").result() == expected
     assert expected[0].startswith("github/")
+
+
+# ---- what a query asks for: words, stems, phrases, compounds; and the groups of words that stand for each other ----
+
+
+FILE = Path(search_words.__file__).with_name("search_words.txt")
+LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
+
+
+def test_every_line_is_a_group() -> None:
+    for line in LINES:
+        tools, colon, said = line.removeprefix("+ ").partition(":")
+        words = [*tools.split(), *said.split()]
+        assert tools.split() and not tools.startswith(" "), line
+        assert bool(colon) == bool(said.strip()), line
+        assert len(words) >= 2 and len(set(words)) == len(words), line
+        assert "_" not in tools, line
+        assert all(word.replace("_", "").isalnum() and word == word.lower() for word in words), line
+        assert all(word.count("_") < MAX_PHRASE_WORDS for word in words), line
+    assert len(set(LINES)) == len(LINES)
+
+
+def test_words_stand_for_each_other_less_than_for_themselves() -> None:
+    related = word_groups().related
+    assert related["bill"]["invoic"] > related["invoic"]["bill"] > 0
+    for word, shares in related.items():
+        assert word not in shares
+        assert all(0 < share < 1 for share in shares.values())
+
+
+def test_a_word_of_many_groups_stands_for_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("# a comment\nread: open\nnavigate: open  # another\nlaunch: open start\ninvoice: bill\n")
+    monkeypatch.setattr(search_words, "_FILE", path)
+    monkeypatch.setattr(search_words, "GENERAL_FILE", tmp_path / "general.txt")
+    (tmp_path / "general.txt").write_text("# a licence: of the list\ninvoice: account bill | reckoning\n")
+    related, phrases, verbs = word_groups.__wrapped__()
+    assert related["open"]["read"] == related["open"]["launch"] < related["bill"]["invoic"]
+    assert set(related["start"]) == {"launch", "open"}
+    assert phrases == verbs == frozenset()
+    # What the general list says comes behind the groups of our own.
+    assert related["bill"]["invoic"] == FROM_SPEECH
+    assert related["account"] == {"invoic": GENERAL_NEAR} and related["reckon"] == {"invoic": GENERAL_FAR}
+
+
+def test_verbs_of_intent_weigh_less_than_what_they_are_about() -> None:
+    verbs = word_groups().verbs
+    assert {"creat", "delet", "list"} <= verbs and "invoic" not in verbs
+    assert {one.stem: one.weight for one in wanted_by("delete the invoice", (), (), verbs)} == {
+        "delet": VERB_SHARE,
+        "invoic": 1.0,
+    }
+    assert [one.weight for one in wanted_by("delete", (), (), verbs)] == [1.0], "there is nothing else"
+
+
+def test_the_general_word_list_has_its_licence_with_it() -> None:
+    text = GENERAL_FILE.read_text("utf-8")
+    assert "WordNet 3.1" in text and "Princeton University" in text and "royalty is hereby granted" in text
+
+
+def test_the_words_of_one_name_do_not_stand_for_each_other() -> None:
+    related = word_groups().related
+    assert "writ" not in related["fil"] and "fil" not in related["writ"]
+    assert {"writ", "fil"} <= set(related["sav"])
+
+
+def test_phrases_are_stemmed_by_word() -> None:
+    assert {"tim_off", "money_back", "money_front"} & word_groups().phrases == {"tim_off", "money_back"}
+    assert word_groups().related["money_back"]["refund"] > 0.5
+
+
+def test_words_are_stemmed_and_asked_once() -> None:
+    assert wanted_by("Issues, issue; closing", set(), set()) == [
+        Wanted("issues", "issu", 1.0),
+        Wanted("closing", "clos", 1.0),
+    ]
+
+
+def test_a_phrase_is_asked_beside_its_words_which_count_less() -> None:
+    assert wanted_by("give the money back now", {"money_back"}, set()) == [
+        Wanted("", "money_back", 1.0),
+        Wanted("give", "giv", 1.0),
+        Wanted("money", "money", PHRASE_SHARE),
+        Wanted("back", "back", PHRASE_SHARE),
+        Wanted("now", "now", 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "phrases", "known", "asked"),
+    [
+        ("what is the weather", set[str](), set[str](), ["weather"]),
+        pytest.param("what is the", set(), set(), ["what", "is", "the"], id="stop words alone"),
+        ("", set(), set(), []),
+        (" ?! ", set(), set(), []),
+        pytest.param(
+            "how do i sign in", {"sign_in"}, set(), ["sign_in", "sign"], id="a phrase of stop words"
+        ),
+        ("to do", {"to_do"}, set(), ["to_do"]),
+        pytest.param(
+            "time zones", set(), {"timezon"}, ["tim", "zon", "timezon"], id="one word in the catalog"
+        ),
+        ("time zones", set(), set(), ["tim", "zon"]),
+    ],
+)
+def test_what_is_asked(query: str, phrases: set[str], known: set[str], asked: list[str]) -> None:
+    assert [one.stem for one in wanted_by(query, phrases, known)] == asked
+
+
+def test_long_queries_are_bounded() -> None:
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(200)]
+    phrases = {"_".join(pair) for pair in pairwise(words)}
+    assert len(wanted_by(" ".join(words), set(), set())) == MAX_QUERY_TERMS
+    assert len(wanted_by(" ".join(words), phrases, set())) <= MAX_QUERY_TERMS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "issue issues",
+        "query queries",
+        "delete deletes deleted deleting",
+        "copy copies",
+        "stop stopped stopping stops",
+        "merge merging merged",
+        "status",
+        "access",
+    ],
+)
+def test_forms_of_one_word_have_one_stem(words: str) -> None:
+    assert len({stem(word) for word in words.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "word", ["bus", "ids", "red", "ring", "class", "file2", "файлы", "文件", "", "status"]
+)
+def test_short_and_other_words_are_kept(word: str) -> None:
+    assert stem(word) == word
+
+
+def test_different_tools_keep_different_stems() -> None:
+    words = ["organization", "organ", "relation", "relative", "migrate", "migration", "notify", "note"]
+    assert len({stem(word) for word in words}) == len(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("fenêtre", "fenetre"), ("ﬁle", "file"), ("Ｆｉｌｅ", "File"), ("Müller", "Muller")],
+)
+def test_spellings_of_latin_are_folded(text: str, plain: str) -> None:
+    assert fold(text) == plain
+
+
+@pytest.mark.parametrize("text", ["страницей", "ガギグ", "한국어", "读取"])
+def test_marks_of_other_scripts_are_kept(text: str) -> None:
+    assert fold(text) == text
+    assert "".join(terms(text))

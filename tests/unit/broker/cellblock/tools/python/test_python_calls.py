@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -31,7 +31,6 @@ from cellblock.tools.python.python_calls import (
     LONG_STEP_SECONDS,
     AllBusy,
     PythonCalls,
-    StillRunning,
     ToolThreads,
 )
 from cellblock.tools.python.python_tools import read_tool
@@ -40,9 +39,9 @@ from cellblock.tools.python.tool_results import ResultForm
 from support.tool_schemas import MOST, data_of
 from support.waits import until, within
 
-BOUND = 20.0
+from .conftest import Call
 
-Call = Callable[..., Awaitable[Any]]
+BOUND = 20.0
 
 
 @pytest.fixture
@@ -270,8 +269,7 @@ async def test_an_async_function_that_blocks_is_named_in_the_log(
         await asyncio.sleep(0)
         time.sleep(LONG_STEP_SECONDS + 0.05)  # noqa: ASYNC251 - the mistake that is told
 
-    with caplog.at_level(logging.WARNING, "cellblock"):
-        await call(blocking)
+    await call(blocking)
     assert "blocking held the event loop" in caplog.text
 
 
@@ -282,11 +280,13 @@ class Custom(BaseException):
     """No Exception."""
 
 
-RAISED = [ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Custom("c")]
-
-
 @pytest.mark.parametrize(
-    "error", [*RAISED, ExceptionGroup("g", [OSError("o")])], ids=lambda e: type(e).__name__
+    "error",
+    [
+        *[ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Custom("c")],
+        ExceptionGroup("g", [OSError("o")]),
+    ],
+    ids=lambda e: type(e).__name__,
 )
 @pytest.mark.parametrize("kind", ["plain", "async", "awaitable"])
 async def test_whatever_is_raised_is_a_tool_error(call: Call, error: BaseException, kind: str) -> None:
@@ -297,11 +297,8 @@ async def test_whatever_is_raised_is_a_tool_error(call: Call, error: BaseExcepti
         await asyncio.sleep(0)
         raise error
 
-    def awaitable() -> Awaitable[None]:
-        return later()
-
     with pytest.raises(ToolCallError) as caught:
-        await call({"plain": plain, "async": later, "awaitable": awaitable}[kind])
+        await call({"plain": plain, "async": later, "awaitable": lambda: later()}[kind])
     # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
     name = "RuntimeError" if kind != "plain" and isinstance(error, StopIteration) else type(error).__name__
     assert name in caught.value.message and caught.value.hint
@@ -636,21 +633,6 @@ async def test_a_thread_that_cannot_be_started_costs_no_place(
             with pytest.raises(AllBusy, match="No thread can be started"):
                 await threads.run(lambda: 1, BOUND)
     assert (await threads.run(lambda: 1, BOUND), threads.busy) == (1, 0)
-
-
-async def test_work_that_is_given_up_holds_its_thread_until_it_ends(threads: ToolThreads) -> None:
-    release = threading.Event()
-    with pytest.raises(StillRunning):
-        await threads.run(lambda: release.wait(BOUND), 0.05)
-    task = asyncio.create_task(threads.run(lambda: release.wait(BOUND), BOUND))
-    await until(lambda: threads.busy == 2, "both at work")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert threads.busy == 2
-    release.set()
-    await until(lambda: threads.busy == 0, "both have ended")
-    assert await threads.run(lambda: 1, BOUND) == 1
 
 
 async def test_closing_ends_idle_threads_and_later_those_at_work() -> None:

@@ -225,8 +225,7 @@ async def test_schema_caching() -> None:
     schemas = id(python_tool.input_schema), id(python_tool.output_schema)
     calls = PythonCalls(bound=20, threads=1, most=MOST)
     for number in range(3):
-        arguments = {"given": {"value": number}}
-        assert data_of(await calls.call(python_tool, arguments)) == {"value": number}
+        assert data_of(await calls.call(python_tool, {"given": {"value": number}})) == {"value": number}
     await calls.close()
     assert len(generated) == at_registration
     assert (id(python_tool.input_schema), id(python_tool.output_schema)) == schemas
@@ -301,143 +300,143 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
     "description": lambda function: made(function).description,
 }
 
-SCHEMAS: list[tuple[Callable[..., Any], str, Any]] = [
-    (
-        greet,
-        "whole input",
-        {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string", "description": "Parameter name"},
-                "age": {"type": "integer", "description": "Parameter age"},
-                "active": {"type": "boolean", "description": "Parameter active", "default": True},
-            },
-            "required": ["name", "age"],
-            "additionalProperties": False,
-        },
-    ),
-    (greet, "whole output", BOXED_STRING),
-    (
-        analyze,
-        "input",
-        {
-            "values": {"type": "array", "items": INTEGER},
-            "metadata": {"type": "object", "additionalProperties": TEXT},
-        },
-    ),
-    # The example names `mean`, which is in no annotation: what the annotation says is declared.
-    (analyze, "whole output", {"type": "object", "additionalProperties": NUMBER}),
-    (set_mode, "input", {"mode": {"enum": ["fast", "accurate", "balanced"], "type": "string"}}),
-    (find, "input", {"query": TEXT, "limit": {"anyOf": [INTEGER, {"type": "null"}], "default": None}}),
-    (
-        find,
-        "whole output",
-        {
-            "type": "object",
-            "properties": {"result": TEXTS},
-            "required": ["result"],
-            "x-dedalus-box": {"field": "result"},
-        },
-    ),
-    (search, "members of the parameter", {"properties": SEARCH_PROPERTIES, "required": ["query"]}),
-    (search, "needed", ["params"]),
-    (search_flat, "input", SEARCH_PROPERTIES),
-    (search_flat, "needed", ["query"]),
-    (
-        create_profile,
-        "output",
-        closed(name=TEXT, address=closed(street=TEXT, city=TEXT, postal_code=INTEGER), tags=TEXTS),
-    ),
-    (create_profile, "needed of the output", ["name", "address", "tags"]),
-    (
-        register_user,
-        "members of the parameter",
-        {"properties": USER_PROPERTIES, "required": ["username", "email", "age"]},
-    ),
-    (register_user_flat, "input", USER_PROPERTIES),
-    (register_user, "whole output", BOXED_STRING),
-    (register_user_flat, "whole output", BOXED_STRING),
-    (
-        choose_action,
-        "output",
-        {
-            "anyOf": [
-                closed(kind={"enum": ["chat"], "type": "string"}, message=TEXT),
-                closed(kind={"enum": ["navigate"], "type": "string"}, url=TEXT),
-            ]
-        },
-    ),
-    (analyze_dataset, "description", "Analyze data with optional filters"),
-    (
-        analyze_dataset,
-        "whole input",
-        {
-            "type": "object",
-            "properties": {
-                "dataset": {"type": "string", "description": "Parameter dataset"},
-                "limit": {"type": "integer", "description": "Parameter limit", "default": 100},
-                "filters": {
-                    "anyOf": [{"type": "object", "additionalProperties": TEXT}, {"type": "null"}],
-                    "description": "Parameter filters",
-                    "default": None,
-                },
-            },
-            "required": ["dataset"],
-            "additionalProperties": False,
-        },
-    ),
-    # As of `analyze`: the keys of the output are in no annotation.
-    (analyze_dataset, "whole output", {"type": "object", "additionalProperties": INTEGER}),
-    (
-        get_temperature,
-        "whole output",
-        {
-            "type": "object",
-            "properties": {"result": NUMBER},
-            "required": ["result"],
-            "x-dedalus-box": {"field": "result"},
-        },
-    ),
-    (
-        weather,
-        "output",
-        closed(
-            temperature=NUMBER,
-            location=closed(latitude=NUMBER, longitude=NUMBER),
-            humidity={"anyOf": [NUMBER, {"type": "null"}]},
-        ),
-    ),
-    # The one example that shows a whole input of this kind: what `flatten=True` gives, to the letter.
-    (
-        create_user,
-        "whole input",
-        {
-            "type": "object",
-            "properties": {
-                "username": {
-                    "type": "string",
-                    "minLength": 3,
-                    "maxLength": 20,
-                    "pattern": "^[a-zA-Z0-9_]+$",
-                    "description": "Parameter username",
-                },
-                "email": {"type": "string", "format": "email", "description": "Parameter email"},
-                "age": {"type": "integer", "minimum": 13, "maximum": 120, "description": "Parameter age"},
-                "bio": {
-                    "anyOf": [{"type": "string", "maxLength": 500}, {"type": "null"}],
-                    "description": "Parameter bio",
-                    "default": None,
-                },
-            },
-            "required": ["username", "email", "age"],
-            "additionalProperties": False,
-        },
-    ),
-]
-
 
 @pytest.mark.parametrize(
-    ("function", "look", "expected"), SCHEMAS, ids=lambda one: getattr(one, "__name__", None)
+    ("function", "look", "expected"),
+    [
+        (
+            greet,
+            "whole input",
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "Parameter name"},
+                    "age": {"type": "integer", "description": "Parameter age"},
+                    "active": {"type": "boolean", "description": "Parameter active", "default": True},
+                },
+                "required": ["name", "age"],
+                "additionalProperties": False,
+            },
+        ),
+        (greet, "whole output", BOXED_STRING),
+        (
+            analyze,
+            "input",
+            {
+                "values": {"type": "array", "items": INTEGER},
+                "metadata": {"type": "object", "additionalProperties": TEXT},
+            },
+        ),
+        # The example names `mean`, which is in no annotation: what the annotation says is declared.
+        (analyze, "whole output", {"type": "object", "additionalProperties": NUMBER}),
+        (set_mode, "input", {"mode": {"enum": ["fast", "accurate", "balanced"], "type": "string"}}),
+        (find, "input", {"query": TEXT, "limit": {"anyOf": [INTEGER, {"type": "null"}], "default": None}}),
+        (
+            find,
+            "whole output",
+            {
+                "type": "object",
+                "properties": {"result": TEXTS},
+                "required": ["result"],
+                "x-dedalus-box": {"field": "result"},
+            },
+        ),
+        (search, "members of the parameter", {"properties": SEARCH_PROPERTIES, "required": ["query"]}),
+        (search, "needed", ["params"]),
+        (search_flat, "input", SEARCH_PROPERTIES),
+        (search_flat, "needed", ["query"]),
+        (
+            create_profile,
+            "output",
+            closed(name=TEXT, address=closed(street=TEXT, city=TEXT, postal_code=INTEGER), tags=TEXTS),
+        ),
+        (create_profile, "needed of the output", ["name", "address", "tags"]),
+        (
+            register_user,
+            "members of the parameter",
+            {"properties": USER_PROPERTIES, "required": ["username", "email", "age"]},
+        ),
+        (register_user_flat, "input", USER_PROPERTIES),
+        (register_user, "whole output", BOXED_STRING),
+        (register_user_flat, "whole output", BOXED_STRING),
+        (
+            choose_action,
+            "output",
+            {
+                "anyOf": [
+                    closed(kind={"enum": ["chat"], "type": "string"}, message=TEXT),
+                    closed(kind={"enum": ["navigate"], "type": "string"}, url=TEXT),
+                ]
+            },
+        ),
+        (analyze_dataset, "description", "Analyze data with optional filters"),
+        (
+            analyze_dataset,
+            "whole input",
+            {
+                "type": "object",
+                "properties": {
+                    "dataset": {"type": "string", "description": "Parameter dataset"},
+                    "limit": {"type": "integer", "description": "Parameter limit", "default": 100},
+                    "filters": {
+                        "anyOf": [{"type": "object", "additionalProperties": TEXT}, {"type": "null"}],
+                        "description": "Parameter filters",
+                        "default": None,
+                    },
+                },
+                "required": ["dataset"],
+                "additionalProperties": False,
+            },
+        ),
+        # As of `analyze`: the keys of the output are in no annotation.
+        (analyze_dataset, "whole output", {"type": "object", "additionalProperties": INTEGER}),
+        (
+            get_temperature,
+            "whole output",
+            {
+                "type": "object",
+                "properties": {"result": NUMBER},
+                "required": ["result"],
+                "x-dedalus-box": {"field": "result"},
+            },
+        ),
+        (
+            weather,
+            "output",
+            closed(
+                temperature=NUMBER,
+                location=closed(latitude=NUMBER, longitude=NUMBER),
+                humidity={"anyOf": [NUMBER, {"type": "null"}]},
+            ),
+        ),
+        # The one example that shows a whole input of this kind: what `flatten=True` gives, to the letter.
+        (
+            create_user,
+            "whole input",
+            {
+                "type": "object",
+                "properties": {
+                    "username": {
+                        "type": "string",
+                        "minLength": 3,
+                        "maxLength": 20,
+                        "pattern": "^[a-zA-Z0-9_]+$",
+                        "description": "Parameter username",
+                    },
+                    "email": {"type": "string", "format": "email", "description": "Parameter email"},
+                    "age": {"type": "integer", "minimum": 13, "maximum": 120, "description": "Parameter age"},
+                    "bio": {
+                        "anyOf": [{"type": "string", "maxLength": 500}, {"type": "null"}],
+                        "description": "Parameter bio",
+                        "default": None,
+                    },
+                },
+                "required": ["username", "email", "age"],
+                "additionalProperties": False,
+            },
+        ),
+    ],
+    ids=lambda one: getattr(one, "__name__", None),
 )
 def test_schemas(function: Callable[..., Any], look: str, expected: Any) -> None:
     assert LOOKS[look](function) == expected

@@ -4,22 +4,26 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import enum
-import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDict, TypeVar, Union
 
 import jsonschema
 import pytest
 import typing_extensions
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
 from cellblock.base.errors import ConfigError
+from cellblock.tools.python.pydantic_schema import MAX_INLINED, inline_definitions, prune_titles
 from cellblock.tools.python.signatures import PERMISSIVE_SCHEMA, Hints, read_input, read_output
 from cellblock.tools.python.tool_results import ResultForm
 
@@ -267,7 +271,7 @@ def plain(a: int, b: str, *, c: bool) -> int:
     return a
 
 
-@functools.wraps(plain)
+@wraps(plain)
 def wrapped(*args: Any, **kwargs: Any) -> Any:
     return plain(*args, **kwargs)
 
@@ -279,9 +283,9 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
         (Counter.make, ["start"]),
         (Counter.two, ["a"]),
         (Counter(), ["times"]),
-        (functools.partial(plain, 1), ["b", "c"]),
-        (functools.partial(plain, b="x"), ["a", "b", "c"]),
-        (functools.partial(Counter().up), ["by"]),
+        (partial(plain, 1), ["b", "c"]),
+        (partial(plain, b="x"), ["a", "b", "c"]),
+        (partial(Counter().up), ["by"]),
         (wrapped, ["a", "b", "c"]),
         (lambda: None, []),
         (lambda a, b=2: a, ["a", "b"]),
@@ -374,26 +378,25 @@ def test_explicit_schemas_are_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    "explicit", [{"type": "array"}, {"type": "objekt"}, {"type": "object", "properties": 3}, {}], ids=str
+    ("read", "why"),
+    [
+        *(
+            (partial(input_of, plain, explicit=schema), "input_schema of it")
+            for schema in ({"type": "array"}, {"type": "objekt"}, {"type": "object", "properties": 3}, {})
+        ),
+        (
+            partial(read_output, Hints(plain), label="it", explicit={"type": "objekt"}),
+            "output_schema of it",
+        ),
+        (partial(input_of, plain, flatten=True), "3 parameters"),
+        (partial(input_of, lambda: None, flatten=True), "0 parameters"),
+        (partial(input_of, Counter.two, flatten=True), "no class"),
+        (partial(input_of, max, flatten=True), "signature"),
+    ],
 )
-def test_explicit_schemas_that_cannot_be_used(explicit: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="input_schema of it"):
-        input_of(plain, explicit=explicit)
-
-
-def test_an_explicit_output_schema_must_be_one() -> None:
-    with pytest.raises(ConfigError, match="output_schema of it"):
-        read_output(Hints(plain), label="it", explicit={"type": "objekt"})
-
-
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [(plain, "3 parameters"), (lambda: None, "0 parameters"), (Counter.two, "no class"), (max, "signature")],
-    ids=["three", "none", "scalar", "builtin"],
-)
-def test_what_cannot_be_flattened(function: Any, why: str) -> None:
+def test_what_cannot_be_a_schema_or_be_flattened(read: Callable[[], object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        input_of(function, flatten=True)
+        read()
 
 
 @pytest.mark.parametrize(
@@ -471,3 +474,167 @@ def test_classes_are_closed_unless_more_may_come() -> None:
     for annotation in (Holder, Wrapping, Open):
         schema = output_of(annotation).schema
         assert schema is not None and schema.get("additionalProperties") is not False
+
+
+# ---- titles go and definitions move in, and what a schema accepts stays the same -------------------------
+
+
+def test_only_titles_of_schemas_are_pruned() -> None:
+    data = {"title": "data", "properties": {"title": "data"}}
+    schema = {
+        "title": "A",
+        "properties": {"title": {"title": "Title", "type": "string", "default": data}},
+        "patternProperties": {"title": {"title": "B"}},
+        "additionalProperties": {"title": "C", "enum": [data], "const": data},
+        "items": [{"title": "D"}],
+        "prefixItems": [{"title": "E"}, True],
+        "anyOf": [{"title": "F", "not": {"title": "G"}}],
+        "dependentSchemas": {"title": {"title": "H"}},
+        "$defs": {"title": {"title": "I"}},
+        "examples": [data],
+        "required": ["title"],
+        "x-own": {"title": "kept"},
+    }
+    before = copy.deepcopy(schema)
+    assert prune_titles(schema) == {
+        "properties": {"title": {"type": "string", "default": data}},
+        "patternProperties": {"title": {}},
+        "additionalProperties": {"enum": [data], "const": data},
+        "items": [{}],
+        "prefixItems": [{}, True],
+        "anyOf": [{"not": {}}],
+        "dependentSchemas": {"title": {}},
+        "$defs": {"title": {}},
+        "examples": [data],
+        "required": ["title"],
+        "x-own": {"title": "kept"},
+    }
+    assert schema == before
+
+
+def reference(name: str, **beside: Any) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}", **beside}
+
+
+NODE = {"type": "object", "properties": {"below": {"items": reference("Node")}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "inlined"),
+    [
+        pytest.param(
+            {
+                "properties": {
+                    "a": reference("A", description="own", default={}),
+                    "b": {"items": reference("B")},
+                },
+                "$defs": {"A": {"type": "object", "description": "A's"}, "B": {"anyOf": [reference("A")]}},
+            },
+            {
+                "properties": {
+                    "a": {"type": "object", "description": "own", "default": {}},
+                    "b": {"items": {"anyOf": [{"type": "object", "description": "A's"}]}},
+                }
+            },
+            id="with what stands beside the reference",
+        ),
+        pytest.param(
+            {
+                "properties": {"root": reference("Node"), "leaf": reference("Leaf")},
+                "$defs": {
+                    "Node": {
+                        "properties": {"leaf": reference("Leaf"), "below": {"items": reference("Node")}}
+                    },
+                    "Leaf": {"type": "string"},
+                    "Unused": {"properties": {"again": reference("Unused")}},
+                },
+            },
+            {
+                "properties": {"root": reference("Node"), "leaf": {"type": "string"}},
+                "$defs": {
+                    "Node": {
+                        "properties": {"leaf": {"type": "string"}, "below": {"items": reference("Node")}}
+                    }
+                },
+            },
+            id="recursive ones stay, and others move into them",
+        ),
+        # MCP wants `type: object` at the root.
+        pytest.param(
+            {**reference("Node"), "$defs": {"Node": NODE}},
+            {**NODE, "$defs": {"Node": NODE}},
+            id="a recursive root is spelled out",
+        ),
+        pytest.param(
+            {
+                "properties": {
+                    "a": {"$ref": "https://example.com/x"},
+                    "b": reference("Missing"),
+                    "c": reference("A"),
+                },
+                "$defs": {"A": {"type": "string"}},
+            },
+            {
+                "properties": {
+                    "a": {"$ref": "https://example.com/x"},
+                    "b": reference("Missing"),
+                    "c": {"type": "string"},
+                },
+            },
+            id="other references are left alone",
+        ),
+    ],
+)
+def test_definitions_are_inlined(schema: dict[str, Any], inlined: dict[str, Any]) -> None:
+    assert inline_definitions(schema) == inlined
+
+
+def test_definitions_that_double_at_every_step_stay() -> None:
+    steps = 64
+    definitions: dict[str, Any] = {
+        f"D{n}": {"properties": {"a": reference(f"D{n + 1}"), "b": reference(f"D{n + 1}")}}
+        for n in range(steps)
+    }
+    definitions[f"D{steps}"] = {"type": "string"}
+    schema = {"properties": {"root": reference("D0")}, "$defs": definitions}
+    assert inline_definitions(schema) == schema
+    few = {name: body for name, body in definitions.items() if int(name[1:]) > steps - 5}
+    inlined = inline_definitions({"properties": {"root": reference(f"D{steps - 4}")}, "$defs": few})
+    assert "$defs" not in inlined and str(inlined).count("string") == 16
+    assert MAX_INLINED > 16
+
+
+_NAMES = ["A", "B", "C"]
+_LEAVES = st.sampled_from([{"type": "integer"}, {"type": "string"}, {"const": 1}, {}])
+_BODIES = st.recursive(
+    _LEAVES | st.sampled_from(_NAMES).map(lambda name: {"properties": {"p": reference(name)}}),
+    lambda below: st.one_of(
+        st.fixed_dictionaries(
+            {"properties": st.dictionaries(st.sampled_from(["p", "q"]), below, max_size=2)}
+        ),
+        st.fixed_dictionaries({"items": below}),
+        st.fixed_dictionaries({"anyOf": st.lists(below, min_size=1, max_size=2)}),
+    ),
+    max_leaves=6,
+)
+_VALUES = st.recursive(
+    st.sampled_from([1, 2, "x", None]),
+    lambda below: (
+        st.dictionaries(st.sampled_from(["p", "q"]), below, max_size=2) | st.lists(below, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.fixed_dictionaries(dict.fromkeys(_NAMES, _BODIES)), st.sampled_from(_NAMES), _VALUES)
+def test_what_is_accepted_stays_the_same(definitions: dict[str, Any], root: str, value: Any) -> None:
+    schema = {**reference(root), "$defs": definitions}
+    inlined = inline_definitions(schema)
+    before = jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert jsonschema.Draft202012Validator(inlined).is_valid(value) is before
+
+
+@pytest.mark.parametrize("schema", [True, False])
+def test_boolean_schemas_stay(schema: bool) -> None:
+    assert prune_titles(schema) is schema

@@ -8,7 +8,7 @@ import enum
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
@@ -38,7 +38,7 @@ from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 
-Call = Callable[..., Awaitable[Any]]
+from .conftest import Call
 
 
 class Color(enum.Enum):
@@ -123,7 +123,6 @@ async def test_values_are_normalised(call: Call, annotation: Any, value: Any, gi
 
 _CIRCLE: list[Any] = []
 _CIRCLE.append(_CIRCLE)
-_DEEP: Any = nested(10_000, listed, 0)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ _DEEP: Any = nested(10_000, listed, 0)
         (list[int], None, "does not fit"),
         (Any, object(), "no JSON form"),
         (Any, _CIRCLE, "no JSON form"),
-        (Any, _DEEP, "no JSON form"),
+        (Any, nested(10_000, listed, 0), "no JSON form"),
         (bytes, b"\xff", "no JSON form"),
         (None, threading.Lock(), "no JSON form"),
     ],
@@ -235,9 +234,7 @@ async def test_an_explicit_output_schema_is_checked(call: Call, annotation: Any,
 
 
 @dataclass
-class Marked:
-    name: str
-    when: datetime.datetime
+class Marked(Item):
     marks: list[Color] = field(default_factory=list[Color])
 
 

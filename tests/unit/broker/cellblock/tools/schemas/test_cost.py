@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -194,29 +193,30 @@ def test_most_data_is_taken_by_the_size_of_its_json(schema: Any, value: Any, tak
     assert InputValidator(schema).takes_at_once(value, len(payload.encode(value))) == taken
 
 
-STILL_JUDGED = [
-    "recursive alternatives, 9 deep",
-    "80 deep",
-    "3,000 properties",
-    "9,000 required",
-    "nested quantifiers",
-    "few unique large integers",
-    "alternatives over a large array",
-    "10 MB text",
-    "unevaluated 9",
-    "minimum length",
-]
-
-
-@pytest.mark.parametrize("name", STILL_JUDGED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recursive alternatives, 9 deep",
+        "80 deep",
+        "3,000 properties",
+        "9,000 required",
+        "nested quantifiers",
+        "few unique large integers",
+        "alternatives over a large array",
+        "10 MB text",
+        "unevaluated 9",
+        "minimum length",
+    ],
+)
 def test_what_is_merely_large_is_still_judged(name: str) -> None:
     schema, value = HOSTILE[name]()
     assert (InputValidator(schema).check(value) is None) == (name == "few unique large integers")
 
 
 def test_a_pattern_that_cannot_be_bounded_leaves_the_rest_checked() -> None:
-    schema = {"properties": {"a": {"type": "string", "pattern": "(?=x)y"}, "pattern": {"type": "string"}}}
-    validator = InputValidator(schema)
+    validator = InputValidator(
+        {"properties": {"a": {"type": "string", "pattern": "(?=x)y"}, "pattern": {"type": "string"}}}
+    )
     assert [validator.check(value) is None for value in ({"a": "anything"}, {"a": 5}, {"pattern": 5})] == [
         True,
         False,
@@ -225,13 +225,14 @@ def test_a_pattern_that_cannot_be_bounded_leaves_the_rest_checked() -> None:
 
 
 def test_a_text_that_is_too_long_for_its_pattern_is_not_checked(caplog: pytest.LogCaptureFixture) -> None:
-    schema = {"properties": {"body": {"type": "string"}, "day": {"pattern": r"^\d{4}-(0\d|1[0-2])-\d\d$"}}}
-    validator = InputValidator(schema, label="notes.write")
+    validator = InputValidator(
+        {"properties": {"body": {"type": "string"}, "day": {"pattern": r"^\d{4}-(0\d|1[0-2])-\d\d$"}}},
+        label="notes.write",
+    )
     assert validator.check({"body": "x", "day": "today"}) is not None
     body = "x" * 10_000_000
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert validator.check({"body": body, "day": "today"}) is None
+    for _ in range(2):
+        assert validator.check({"body": body, "day": "today"}) is None
     assert len(caplog.records) == 1
     with pytest.raises(NotCheckable):
         validator.judge({"body": body, "day": "today"})
@@ -248,8 +249,7 @@ def test_the_bound_counts_every_path_and_no_value_costs_more() -> None:
 
 def test_a_property_costs_what_the_dearest_property_costs() -> None:
     cost = SchemaCost({"properties": {name: {"type": "string", "maxLength": 5} for name in "abcdefgh"}})
-    one = SchemaCost({"properties": {"a": {"type": "string", "maxLength": 5}}})
-    assert cost.at(1) == one.at(1)
+    assert cost.at(1) == SchemaCost({"properties": {"a": {"type": "string", "maxLength": 5}}}).at(1)
 
 
 @pytest.mark.parametrize("depth", [0, 3, 1000])

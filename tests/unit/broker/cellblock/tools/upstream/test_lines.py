@@ -1,13 +1,18 @@
-"""What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer."""
+"""What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer;
+and no long step of the loop, however many parts something has."""
 
 import asyncio
 import functools
 import json
 import random
+import sys
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,10 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.base.budget import Budget
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.tasks import end_tasks
+from cellblock.run.call_results import unwrap
+from cellblock.tools.upstream.dispatcher import Connection, sdk_result
 from cellblock.tools.upstream.failures import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
-from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.pace import MESSAGES_IN_STEP, Holding
+from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.framing import (
     ENDLESS,
     EndlessLine,
@@ -39,7 +49,11 @@ from cellblock.tools.upstream.wire.messages import (
     parts,
     read,
 )
+from cellblock.tools.upstream.wire.repair import Page, carried
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from support.http_server import Answering, serving
+from support.loop_steps import longest_step
+from support.waits import until
 
 
 @given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60)), cap=st.integers(8, 40))
@@ -49,24 +63,23 @@ def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[
     got: list[bytes | int] = []
     for start, end in pairwise(places):
         got += told(splitter.feed(data[start:end]))
-    wanted = [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
-    assert got == wanted
+    assert got == [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
 
 
 def told(lines: list[bytes | TooLong]) -> list[bytes | int]:
     return [line.size if isinstance(line, TooLong) else line for line in lines]
 
 
-ANSWERS = [
-    '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
-    '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
-    '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
-    '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
-    ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
-]
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":41,"result":{"text":"FILL"}}',
+        '{"jsonrpc": "2.0", "id": 41, "result": {"text": "FILL"}}',
+        '{"result":{"text":"FILL"},"jsonrpc":"2.0","id":41}',
+        '{"result":{"text":"FILL"},"id":41,"jsonrpc":"2.0"}',
+        ' { "result" : {"text":"FILL"}, "jsonrpc" : "2.0", "id" : 41 } ',
+    ],
+)
 @pytest.mark.parametrize("chunk", [1, 7, 600, 65536])
 def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: int) -> None:
     text = answer.replace("FILL", "x" * 3_000)
@@ -89,8 +102,7 @@ def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: i
     ],
 )
 def test_a_line_that_names_no_request_answers_none(line: str) -> None:
-    text = line.replace("FILL", "x" * 3_000)
-    (line_of,) = LineSplitter(1_000).feed(text.encode() + b"\n")
+    (line_of,) = LineSplitter(1_000).feed(line.replace("FILL", "x" * 3_000).encode() + b"\n")
     assert isinstance(line_of, TooLong) and line_of.unread.id is None
 
 
@@ -119,16 +131,34 @@ def failed(line: bytes) -> object:
     return item.id
 
 
-def test_a_message_is_read() -> None:
-    body = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
-    for line in (b'{"jsonrpc":"2.0","id":7,"result":%s}', b'\xef\xbb\xbf {"result":%s,"id":7.0} \r'):
-        assert message(line % body) == Result(7, body)
-    asked = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
-    assert message(asked) == Request("x", "ping", None)
-    assert message(b'{"method":"notifications/x","params":{"a":1}}') == Notification(
-        "notifications/x", {"a": 1}
-    )
-    assert parts(b" [%s , %s]\r" % (asked, asked)) == [asked] * 2
+BODY = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
+PING = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":%s}' % BODY, Result(7, BODY)),
+        (b'\xef\xbb\xbf {"result":%s,"id":7.0} \r' % BODY, Result(7, BODY)),
+        (PING, Request("x", "ping", None)),
+        (b'{"method":"notifications/x","params":{"a":1}}', Notification("notifications/x", {"a": 1})),
+        # An error of any form is told.
+        (b'{"id":7,"result":null,"error":{"code":-3,"message":"no"}}', Failure(7, -3, "no")),
+        (b'{"id":7,"result":null,"error":"broken"}', Failure(7, -32603, "broken")),
+        (
+            b'{"id":7,"result":null,"error":{"code":"E_QUOTA","message":"no"}}',
+            Failure(7, -32603, "no (E_QUOTA)"),
+        ),
+        (b'{"id":7,"result":null,"error":{"code":"-5","message":{"a":1}}}', Failure(7, -5, '{"a": 1}')),
+        (b'{"id":7,"result":null,"error":[1]}', Failure(7, -32603, "[1]")),
+    ],
+)
+def test_a_message_is_read(line: bytes, meant: Message) -> None:
+    assert message(line) == meant
+
+
+def test_a_batch_is_the_messages_in_it() -> None:
+    assert parts(b" [%s , %s]\r" % (PING, PING)) == [PING] * 2
     assert parts(b" \r") == []
 
 
@@ -139,27 +169,12 @@ def test_what_is_no_batch_is_one_thing() -> None:
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
-    line = json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode()
-    item = message(line)
+    item = message(json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode())
     assert isinstance(item, Result) and item.mended == "half characters became U+FFFD"
     assert json.loads(item.body) == {"a\ufffd": ["\ufffdx", "\U0001f600"]}
     item = message(b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}')
     assert isinstance(item, Result) and json.loads(item.body) == {"a": None, "b": [None]}
     assert item.mended == "-Infinity and NaN is no JSON: null stands in its place"
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (b'{"code":-3,"message":"no"}', -3, "no"),
-        (b'"broken"', -32603, "broken"),
-        (b'{"code":"E_QUOTA","message":"no"}', -32603, "no (E_QUOTA)"),
-        (b'{"code":"-5","message":{"a":1}}', -5, '{"a": 1}'),
-        (b"[1]", -32603, "[1]"),
-    ],
-)
-def test_an_error_of_any_form_is_told(error: bytes, code: int, said: str) -> None:
-    assert message(b'{"id":7,"result":null,"error":%s}' % error) == Failure(7, code, said)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +217,9 @@ def test_what_answers_nothing_is_no_message(line: bytes) -> None:
 def test_what_is_large_and_was_not_asked_for_is_not_decoded(data: bytes) -> None:
     params = b'{"data":%s}' % data
     assert message(b'{"method":"notifications/message","params":%s}' % params) == Notification("", None)
-    asked = message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params)
-    assert asked == Request(3, "sampling/createMessage", None, too_large=True)
+    assert message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params) == Request(
+        3, "sampling/createMessage", None, too_large=True
+    )
 
 
 STREAM = (
@@ -226,8 +242,9 @@ def test_events_at_any_cut() -> None:
 
 
 def test_of_events_without_data_the_last_position_is_left() -> None:
-    found = EventSplitter().feed(b": x\n\nid: 7\ndata:\n\nid: 8\n\n\n\nretry: 500\n\n" * 100 + b"data: a\n\n")
-    assert found == [Event(b"a", "8", 500)]
+    assert EventSplitter().feed(
+        b": x\n\nid: 7\ndata:\n\nid: 8\n\n\n\nretry: 500\n\n" * 100 + b"data: a\n\n"
+    ) == [Event(b"a", "8", 500)]
 
 
 @pytest.mark.parametrize(
@@ -358,3 +375,119 @@ async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
     assert max(map(len, pieces)) <= PIECE_BYTES
     assert turns >= len(pieces)
     assert sum(map(len, pieces)) <= MOST_RATIO * len(bomb) + FREE_BYTES
+
+
+# ---- no step of the loop is long, however many parts something has ---------------------------------------
+
+
+SIZE = 16_000_000
+
+
+def filled(start: bytes, part: bytes, end: bytes) -> bytes:
+    """About `SIZE` bytes of one part."""
+    return start + part * (SIZE // len(part)) + end
+
+
+@functools.cache
+def members() -> bytes:
+    """The same of an object; not made by each process that collects tests."""
+    return b"{%s}" % b",".join(b'"%d":1' % number for number in range(SIZE // 11))
+
+
+Body = Callable[[], bytes]
+
+
+def script_gets(body: bytes) -> object:
+    """The first bytes of what a script gets of a result."""
+    result: ToolResult = carried(sdk_result("tools/call", Result(1, body), None)["_meta"])
+    assert not result.remarks()
+    return unwrap(result, server="s", tool="t", box="only").body[:30]
+
+
+def listed(body: bytes) -> int:
+    """How many items are taken of a page of tools."""
+    page: Page = carried(sdk_result("tools/list", Result(1, body), None)["_meta"])
+    return len(page.items)
+
+
+def contents(body: bytes) -> int:
+    """How many contents a script gets of a resource."""
+    return ResourceResult(body).for_script()[0].count(b"1")
+
+
+@pytest.mark.parametrize(
+    ("taken", "body", "gets"),
+    [
+        (script_gets, lambda: filled(b'{"content":[', b"1,", b"1]}"), b'{"content":[1,1,1,1,1,1,1,1,1,'),
+        (script_gets, lambda: b'{"content":[%s]}' % members(), b'{"content":[{"0":1,"1":1,"2":1'),
+        (script_gets, lambda: b'{"structuredContent":%s}' % members(), b'{"0":1,"1":1,"2":1,"3":1,"4":1'),
+        (
+            script_gets,
+            lambda: filled(b'{"structuredContent":{"only":[', b"1,", b"1]}}"),
+            b"[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1",
+        ),
+        (script_gets, lambda: members()[:-1] + b',"content":[{"type":"text","text":"said"}]}', b'"said"'),
+        (listed, lambda: filled(b'{"tools":[', b"1,", b"1]}"), MOST_ITEMS),
+        (listed, lambda: b'{"tools":%s}' % members(), 0),
+        (contents, lambda: filled(b'{"contents":[', b"1,", b"1]}"), MOST_ITEMS),
+    ],
+    ids=[
+        *("items", "members of a block", "members of a value", "one member", "members beside"),
+        *("list", "list as an object", "contents"),
+    ],
+)
+async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
+    taken: Callable[[bytes], object], body: Body, gets: object
+) -> None:
+    """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
+    made = body()
+    with longest_step() as longest:
+        await asyncio.sleep(0)
+        found = taken(made)
+        await asyncio.sleep(0)
+    assert found == gets
+    assert longest[0] < 0.3
+
+
+class NoWire:
+    """A wire on which nothing is sent."""
+
+    where = "nowhere"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize("part", [b"1,", b'{"method":"a"},', b"{},"], ids=["numbers", "notices", "objects"])
+async def test_a_batch_of_very_many_messages_is_none(part: bytes) -> None:
+    noted: list[str] = []
+    nowhere: Any = NoWire()
+    connection = Connection(nowhere, asyncio.Event(), noted.append)
+    with longest_step() as longest:
+        assert await connection.received(filled(b"[", part, b"1]")) == 1
+    assert len(noted) <= 1
+    assert longest[0] < 0.3
+
+
+CHATTERS = "import sys; sys.stdout.write('1\\n' * 100_000); sys.stdout.flush(); sys.stdin.read()"
+
+
+async def test_of_many_lines_few_are_read_before_others_have_their_turn(tmp_path: Path) -> None:
+    passes, noted = 0, Counter[int]()
+
+    async def ticking() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", CHATTERS])
+    with (tmp_path / "log").open("w") as log:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "chatters")
+        ) as wire:
+            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([passes]))
+            tasks = [asyncio.create_task(ticking()), asyncio.create_task(wire.run(connection))]
+            await until(lambda: noted.total() > 800, "some have come")
+            await end_tasks(*tasks)
+    assert max(noted.values()) <= MESSAGES_IN_STEP + 1

@@ -2,7 +2,6 @@
 script is given, by the configured reaction."""
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -75,9 +74,8 @@ def test_the_first_list_is_pinned_and_the_same_list_is_fine(tmp_path: Path, reac
 def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1", b="2"))
     again = reviewer(tmp_path, "warn")
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            review = again.review("s", CONFIG, tools(a="other", b="2", c="3"))
+    for _ in range(3):
+        review = again.review("s", CONFIG, tools(a="other", b="2", c="3"))
     assert names(review) == (["a", "b", "c"], [])
     assert set(review.differing) == {"a", "c"}
     [warning] = review.warnings
@@ -108,8 +106,11 @@ async def test_the_introduction_of_a_server_without_tools_is_pinned(tmp_path: Pa
     one = reviewer(tmp_path, "quarantine")
     await one.prepare("s", CONFIG, lists[0])
     assert names(one.review("s", CONFIG, [introduction("Says b")])) == ([], ["its introduction"])
-    seen = [await prepared(one, listed) for listed in lists]
-    assert seen == [([""], []), (["a", ""], []), (["a", ""], ["b"])]
+    assert [await prepared(one, listed) for listed in lists] == [
+        ([""], []),
+        (["a", ""], []),
+        (["a", ""], ["b"]),
+    ]
 
 
 async def test_a_list_that_flaps_is_not_written_for_ever(tmp_path: Path) -> None:
@@ -340,13 +341,6 @@ def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -
         assert either.load(name) == pins()
 
 
-def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
-    store.write("files", pins(), replace=False)
-    Path(store.shelf.where("files")).rename(Path(store.shelf.where("other")))
-    with pytest.raises(PinError):
-        store.load("other")
-
-
 def by_hand(definition: object, **fields: object) -> bytes:
     """A file whose digest is right, of the tool `a`."""
     entry = {"digest": digest(canonical(definition)), "definition": definition}
@@ -354,39 +348,41 @@ def by_hand(definition: object, **fields: object) -> bytes:
     return json.dumps({**data, **fields}).encode()
 
 
-DAMAGE = [
-    by_hand({}),
-    # A definition that was edited.
-    by_hand({"name": "a"}).replace(b'{"name": "a"}', b'{"name": "a", "description": "edited"}'),
-    by_hand({"description": "d"}),
-    by_hand({"name": "b"}),
-    by_hand({"name": ["a"]}),
-    by_hand({"name": "a", "title": 5}),
-    by_hand({"name": "a", "description": ["d"]}),
-    by_hand({"name": "a", "annotations": "readOnly"}),
-    # Its icons are no part of the definition, and `whole` is not of these.
-    by_hand({"name": "a", "icons": []}),
-    by_hand({"name": "a"}).replace(b'"definition"', b'"icons": [], "definition"'),
-    by_hand({"name": "a"}).replace(b'"definition"', b'"whole": "sha256:x", "icons": [], "definition"'),
-    by_hand({"name": "a"}, gone="a"),
-    by_hand({"name": "a"}, gone=[["a"]]),
-    by_hand({"name": "a"}, gone=[5, "a"]),
-    b"",
-    b"{",
-    b"null",
-    b"[]",
-    b"{}",
-    b'{"format": 2, "server": "files", "origin": "o", "tools": {}}',
-    b'{"format": 1, "server": "files", "origin": 5, "tools": {}}',
-    b'{"format": 1, "server": "files", "origin": "o", "tools": []}',
-    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": 5}}',
-    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": {"digest": "x", "definition": {}}}}',
-    b"[" * 100_000,
-    b"\xff\xfe\x00",
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        by_hand({}),
+        # The file of another server.
+        by_hand({"name": "a"}, server="other"),
+        # A definition that was edited.
+        by_hand({"name": "a"}).replace(b'{"name": "a"}', b'{"name": "a", "description": "edited"}'),
+        by_hand({"description": "d"}),
+        by_hand({"name": "b"}),
+        by_hand({"name": ["a"]}),
+        by_hand({"name": "a", "title": 5}),
+        by_hand({"name": "a", "description": ["d"]}),
+        by_hand({"name": "a", "annotations": "readOnly"}),
+        # Its icons are no part of the definition, and `whole` is not of these.
+        by_hand({"name": "a", "icons": []}),
+        by_hand({"name": "a"}).replace(b'"definition"', b'"icons": [], "definition"'),
+        by_hand({"name": "a"}).replace(b'"definition"', b'"whole": "sha256:x", "icons": [], "definition"'),
+        by_hand({"name": "a"}, gone="a"),
+        by_hand({"name": "a"}, gone=[["a"]]),
+        by_hand({"name": "a"}, gone=[5, "a"]),
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"format": 2, "server": "files", "origin": "o", "tools": {}}',
+        b'{"format": 1, "server": "files", "origin": 5, "tools": {}}',
+        b'{"format": 1, "server": "files", "origin": "o", "tools": []}',
+        b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": 5}}',
+        b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": {"digest": "x", "definition": {}}}}',
+        b"[" * 100_000,
+        b"\xff\xfe\x00",
+    ],
+)
 def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStore, damage: bytes) -> None:
     store.write("files", pins(), replace=False)
     Path(store.shelf.where("files")).write_bytes(damage)
@@ -399,15 +395,21 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStor
 FROM = "sha256:one"
 
 
-def test_what_is_as_pinned_differs_in_nothing_and_a_vanished_tool_is_no_difference() -> None:
-    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b"), tool("c")])
-    assert pins.differences(FROM, [tool("b"), tool("a")]) == pins.differences(FROM, []) == {}
-
-
-def test_changed_and_new_tools_differ() -> None:
-    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b")])
-    found = pins.differences(FROM, [tool("a", "other"), tool("b"), tool("c")])
-    assert found == {"a": Difference.CHANGED, "c": Difference.NEW}
+@pytest.mark.parametrize(
+    ("origin", "listed", "found"),
+    [
+        # What is as pinned differs in nothing, and a vanished tool is no difference.
+        (FROM, [tool("b"), tool("a")], {}),
+        (FROM, [], {}),
+        (FROM, [tool("a", "other"), tool("b"), tool("d")], {"a": Difference.CHANGED, "d": Difference.NEW}),
+        ("other", [tool("a")], {"a": Difference.OTHER_SERVER}),
+    ],
+    ids=["the same", "none", "changed and new", "another server"],
+)
+def test_what_differs_from_pins(
+    origin: str, listed: list[ToolDefinition], found: dict[str, Difference]
+) -> None:
+    assert Pins(FROM).approving(FROM, [tool("a"), tool("b"), tool("c")]).differences(origin, listed) == found
 
 
 def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() -> None:
@@ -416,40 +418,57 @@ def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() 
     assert pins.differences(FROM, [tool("b", "other")]) == {"b": Difference.CHANGED}
     approved = pins.approving(FROM, [tool("b", "other")])
     assert not approved.gone and set(approved.listed()) == {"a", "b"}
-    assert pins.approving(FROM, [tool("a", "other")]).gone == {"b"}
-    assert not pins.approving("other", [tool("a")]).gone
-    assert not pins.seen([tool("b"), tool("a")]).gone
-    assert pins.seen([tool("b")], whole=False).gone == frozenset()
-    assert pins.seen([], whole=False).gone == {"b"}
+    for later, gone in (
+        (pins.approving(FROM, [tool("a", "other")]), {"b"}),
+        (pins.approving("other", [tool("a")]), set[str]()),
+        (pins.seen([tool("b"), tool("a")]), set[str]()),
+        (pins.seen([tool("b")], whole=False), set[str]()),
+        (pins.seen([], whole=False), {"b"}),
+    ):
+        assert later.gone == gone
 
 
 def test_another_server_under_the_name_shares_no_pin() -> None:
     pins = Pins(FROM).approving(FROM, [tool("a"), tool("b")])
-    assert pins.differences("other", [tool("a")]) == {"a": Difference.OTHER_SERVER}
     assert pins.approving("other", [tool("a")]) == Pins(
         "other", Pins("other").approving("other", [tool("a")]).tools
     )
 
 
-SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"command": "x", "args": ["--token", "secret-1"]}, {"command": "x", "args": ["--token", "secret-2"]}),
-    ({"command": "x", "env": {"API_KEY": "secret-1"}}, {"command": "x", "env": {"API_KEY": "secret-2"}}),
-    ({"url": "https://u:secret-1@h/mcp?k=secret-3"}, {"url": "https://h/mcp?k=secret-4"}),
-    ({"url": "https://H/mcp", "headers": {"Authorization": "Bearer secret-1"}}, {"url": "https://h/mcp"}),
-]
-OTHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"command": "x"}, {"command": "y"}),
-    ({"command": "npx", "args": ["-y", "one"]}, {"command": "npx", "args": ["-y", "two"]}),
-    ({"command": "x", "args": ["a b"]}, {"command": "x", "args": ["a", "b"]}),
-    ({"url": "https://h/mcp"}, {"url": "https://h/other"}),
-    ({"url": "https://h/mcp"}, {"url": "http://h/mcp"}),
-    ({"url": "https://h/mcp"}, {"url": "https://h:8443/mcp"}),
-    ({"command": "x"}, {"url": "https://x/"}),
-]
-
-
 @pytest.mark.parametrize(
-    ("one", "other", "same"), [*((*pair, True) for pair in SAME), *((*pair, False) for pair in OTHER)]
+    ("one", "other", "same"),
+    [
+        *(
+            (*pair, True)
+            for pair in [
+                (
+                    {"command": "x", "args": ["--token", "secret-1"]},
+                    {"command": "x", "args": ["--token", "secret-2"]},
+                ),
+                (
+                    {"command": "x", "env": {"API_KEY": "secret-1"}},
+                    {"command": "x", "env": {"API_KEY": "secret-2"}},
+                ),
+                ({"url": "https://u:secret-1@h/mcp?k=secret-3"}, {"url": "https://h/mcp?k=secret-4"}),
+                (
+                    {"url": "https://H/mcp", "headers": {"Authorization": "Bearer secret-1"}},
+                    {"url": "https://h/mcp"},
+                ),
+            ]
+        ),
+        *(
+            (*pair, False)
+            for pair in [
+                ({"command": "x"}, {"command": "y"}),
+                ({"command": "npx", "args": ["-y", "one"]}, {"command": "npx", "args": ["-y", "two"]}),
+                ({"command": "x", "args": ["a b"]}, {"command": "x", "args": ["a", "b"]}),
+                ({"url": "https://h/mcp"}, {"url": "https://h/other"}),
+                ({"url": "https://h/mcp"}, {"url": "http://h/mcp"}),
+                ({"url": "https://h/mcp"}, {"url": "https://h:8443/mcp"}),
+                ({"command": "x"}, {"url": "https://x/"}),
+            ]
+        ),
+    ],
 )
 def test_another_command_or_url_is_another_server_and_a_new_secret_is_none(
     one: dict[str, Any], other: dict[str, Any], same: bool

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import OutputLookup, ServerEntry, ToolEntry, ToolOutput, stated_output
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import TypeChecker
 from cellblock.types.check.faults import TypeFault
@@ -77,14 +77,10 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 
 
 @pytest.fixture(scope="module")
-def checker(shared_checker: TypeChecker) -> TypeChecker:
-    """One compiler for all of these."""
-
-    def outputs_of(_principal: str) -> OutputLookup:
-        return outputs
-
-    shared_checker.declarations.outputs = outputs_of
-    return shared_checker
+def checker(checker: TypeChecker) -> TypeChecker:
+    """It knows what these tools give."""
+    checker.declarations.outputs = lambda _principal: outputs
+    return checker
 
 
 @pytest.fixture
@@ -99,56 +95,68 @@ def closed(faults: Faults) -> Faults:
 
 LIST = "const { issues } = await t.list_issues({}); const i = issues[0];"
 
-KEYS = [
-    ('await t.list_issues({ status: "open", lable: "bug" });', {"lable": "Did you mean `label`?"}),
-    (
-        'await t.list_issues({ state: "open", lable: "bug" });',
-        {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
-    ),
-    (
-        "await t.list_issues({ colour: 1 });",
-        {"colour": 'It is declared as `list_issues(input?: { status?: "open" | "closed"; label?: string; '},
-    ),
-    ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("await t.edit({ path: 'a', 'dry_run': true });", {"dry_run": "Did you mean `dryRun`?"}),
-    ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
-    (
-        "await t.edit({ path: 'a', oldText: 'b' });",
-        {"oldText": "edits?: { oldText?: string; newText?: string }[]"},
-    ),
-    ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
-    # However the function is reached.
-    ("const { list_issues } = t; await list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("const { list_issues: list } = t; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("const list = t.list_issues; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("const api = t; await api.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("await t['list_issues']({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    ("await t?.list_issues?.({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    (f"const m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 1 }});", {"lable": "`label`"}),
-    (
-        f"const {{ edit }} = await import('{SPECIFIER}'); await edit({{ path: 'a', 'dry_run': true }});",
-        {"dry_run": "Did you mean `dryRun`?"},
-    ),
-    (f"await (await import('{SPECIFIER}')).list_issues({{ lable: 'bug' }});", {"lable": "`label`"}),
-    (
-        f"let m; m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 'bug' }});",
-        {"lable": "`label`"},
-    ),
-    (
-        f"const [m] = await Promise.all([import('{SPECIFIER}')]); await m.edit({{ path: 'a', dry_run: 1 }});",
-        {"dry_run": "Did you mean `dryRun`?"},
-    ),
-    (
-        f"import('{SPECIFIER}').then(async ({{ edit }}) => {{ await edit({{ path: 'a', dry_run: 1 }}); }});",
-        {"dry_run": "Did you mean `dryRun`?"},
-    ),
-    ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
-    # given already, so that is not what was meant
-    ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "It is declared as"}),
-]
 
-
-@pytest.mark.parametrize(("code", "told"), KEYS)
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ('await t.list_issues({ status: "open", lable: "bug" });', {"lable": "Did you mean `label`?"}),
+        (
+            'await t.list_issues({ state: "open", lable: "bug" });',
+            {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
+        ),
+        (
+            "await t.list_issues({ colour: 1 });",
+            {
+                "colour": 'It is declared as `list_issues(input?: { status?: "open" | "closed"; label?: string; '
+            },
+        ),
+        ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        ("await t.edit({ path: 'a', 'dry_run': true });", {"dry_run": "Did you mean `dryRun`?"}),
+        ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
+        (
+            "await t.edit({ path: 'a', oldText: 'b' });",
+            {"oldText": "edits?: { oldText?: string; newText?: string }[]"},
+        ),
+        ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
+        # However the function is reached.
+        (
+            "const { list_issues } = t; await list_issues({ lable: 'bug' });",
+            {"lable": "Did you mean `label`?"},
+        ),
+        (
+            "const { list_issues: list } = t; await list({ lable: 'bug' });",
+            {"lable": "Did you mean `label`?"},
+        ),
+        ("const list = t.list_issues; await list({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        ("const api = t; await api.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        ("await t['list_issues']({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        ("await t?.list_issues?.({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        (
+            f"const m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 1 }});",
+            {"lable": "`label`"},
+        ),
+        (
+            f"const {{ edit }} = await import('{SPECIFIER}'); await edit({{ path: 'a', 'dry_run': true }});",
+            {"dry_run": "Did you mean `dryRun`?"},
+        ),
+        (f"await (await import('{SPECIFIER}')).list_issues({{ lable: 'bug' }});", {"lable": "`label`"}),
+        (
+            f"let m; m = await import('{SPECIFIER}'); await m.list_issues({{ lable: 'bug' }});",
+            {"lable": "`label`"},
+        ),
+        (
+            f"const [m] = await Promise.all([import('{SPECIFIER}')]); await m.edit({{ path: 'a', dry_run: 1 }});",
+            {"dry_run": "Did you mean `dryRun`?"},
+        ),
+        (
+            f"import('{SPECIFIER}').then(async ({{ edit }}) => {{ await edit({{ path: 'a', dry_run: 1 }}); }});",
+            {"dry_run": "Did you mean `dryRun`?"},
+        ),
+        ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+        # given already, so that is not what was meant
+        ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "It is declared as"}),
+    ],
+)
 async def test_a_key_that_is_not_declared_is_told(closed: Faults, code: str, told: dict[str, str]) -> None:
     faults = await closed(code)
     assert [fault.message.split("'")[1] for fault in faults] == list(told)
@@ -157,91 +165,97 @@ async def test_a_key_that_is_not_declared_is_told(closed: Faults, code: str, tol
     assert await closed(code, closed=False) == (), "the schema itself allows it"
 
 
-FIELDS = [
-    (f"{LIST} issues.filter((i) => i.asignee === 'mira');", "asignee", "`assignee`"),
-    (f"{LIST} const {{ tite }} = i;", "tite", "`title`"),
-    (f"{LIST} issues.map(({{ tite }}) => tite);", "tite", "`title`"),
-    (f"{LIST} issues.sort((a, b) => a.opened - 1);", "opened", "assignee, id, title"),
-    (f"{LIST} issues.filter((issue) => !issue.done);", "done", "assignee, id, title"),
-    ("let page = null; page = await t.list_issues({}); console.log(page.isues);", "isues", "`issues`"),
-    (f"{LIST} console.log(i['ids']);", "ids", "`id`"),
-    (f"{LIST} console.log(i['tite']);", "tite", "`title`"),
-    ("console.log((await t.list_issues({})).Total);", "Total", "`total`"),
-    (
-        "const all = await Promise.all([1].map((id) => t.get_issue({ id }))); all.map((x) => x.tite);",
-        "tite",
-        "`title`",
-    ),
-    ("console.log((await t.list_issues({})).isues.length);", "isues", "`issues`"),
-    ("console.log((await t.wrapped({}))[0].title);", "0", "The array is in `items`: read `.items[0]`."),
-    ("JSON.parse(await t.rows({})).map((row) => row.tite);", "tite", "`title`"),
-]
-
-
-@pytest.mark.parametrize(("code", "field", "hint"), FIELDS)
+@pytest.mark.parametrize(
+    ("code", "field", "hint"),
+    [
+        (f"{LIST} issues.filter((i) => i.asignee === 'mira');", "asignee", "`assignee`"),
+        (f"{LIST} const {{ tite }} = i;", "tite", "`title`"),
+        (f"{LIST} issues.map(({{ tite }}) => tite);", "tite", "`title`"),
+        (f"{LIST} issues.sort((a, b) => a.opened - 1);", "opened", "assignee, id, title"),
+        (f"{LIST} issues.filter((issue) => !issue.done);", "done", "assignee, id, title"),
+        ("let page = null; page = await t.list_issues({}); console.log(page.isues);", "isues", "`issues`"),
+        (f"{LIST} console.log(i['ids']);", "ids", "`id`"),
+        (f"{LIST} console.log(i['tite']);", "tite", "`title`"),
+        ("console.log((await t.list_issues({})).Total);", "Total", "`total`"),
+        (
+            "const all = await Promise.all([1].map((id) => t.get_issue({ id }))); all.map((x) => x.tite);",
+            "tite",
+            "`title`",
+        ),
+        ("console.log((await t.list_issues({})).isues.length);", "isues", "`issues`"),
+        ("console.log((await t.wrapped({}))[0].title);", "0", "The array is in `items`: read `.items[0]`."),
+        ("JSON.parse(await t.rows({})).map((row) => row.tite);", "tite", "`title`"),
+    ],
+)
 async def test_a_field_that_is_not_declared_is_told(closed: Faults, code: str, field: str, hint: str) -> None:
     (fault,) = await closed(code)
     assert fault.about.absent == field and hint in (fault.hint or "")
 
 
-TEXTS = [
-    ("const rows = await t.rows({}); rows.map((row) => row.id);", "JSON.parse(rows).map"),
-    ("const rows = await t.rows({}); for (const row of rows) console.log(row);", "JSON.parse(rows)"),
-    ("const rows = await t.rows({}); console.log([...rows]);", "JSON.parse(rows)"),
-    ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
-    ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse(rows)"),
-    ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
-    (
-        "const rows = await t.rows({}); for (let n = 0; n < rows.length; n++) f(rows[n].id); function f() {}",
-        "JSON.parse",
-    ),
-    ("const rows = await t.rows({}); if (rows.length) rows.slice(0, 3).map((row) => row.id);", "JSON.parse"),
-    ("const one = await t.one({}); console.log(one.title);", "JSON.parse(one).title"),
-    ("const { title } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
-    ("const one = await t.one({}); console.log(Object.keys(one));", "JSON.parse(one)"),
-    ("const one = await t.one({}); console.log({ ...one, done: true });", "JSON.parse(one)"),
-    ("let one; try { one = await t.one({}); } finally { console.log(one.title); }", "JSON.parse(one).title"),
-    ("console.log((await t.one({})).title);", "JSON.parse(…).title"),
-    # Behind guards, which say nothing of texts.
-    ("const one = await t.one({}); console.log((one.labels ?? []).length);", "JSON.parse(one).labels"),
-    ("const one = await t.one({}); console.log(one.labels?.length || 0);", "JSON.parse(one).labels"),
-    ("const one = await t.one({}); console.log(one?.title ?? 'none');", "JSON.parse(one).title"),
-    ("const one = await t.one({}); if (one.title) console.log(1);", "JSON.parse(one).title"),
-    ("const { title = 'none' } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
-    (
-        "const one = await t.one({}); const { title = 'none' } = one; console.log(title);",
-        "JSON.parse(…).title",
-    ),
-    (
-        "const rows = await t.rows({}); console.log(rows.map?.((row) => row.id) ?? []);",
-        "JSON.parse(rows).map",
-    ),
-    (
-        "const rows = (await t.rows({})) ?? []; console.log(rows.filter && rows.filter(Boolean));",
-        "JSON.parse(rows).filter",
-    ),
-    (
-        "const a = await t.one({}); const b = JSON.parse(await t.rows({})); console.log(a.title ?? b[0].title);",
-        "JSON.parse(a).title",
-    ),
-    (
-        "const rows = await t.rows({}); console.log(Array.isArray(rows) ? rows.length : 0);",
-        "JSON.parse(rows)",
-    ),
-    # One character after the other.
-    ("const rows = await t.rows({}); for (const k in rows) console.log(k);", "JSON.parse(rows)"),
-    ("const rows = await t.rows({}); console.log([rows[0]]);", "JSON.parse(rows)"),
-    (
-        "const rows = await t.rows({}); const out = []; for (let n = 0; n < rows.length; n++) out.push(rows[n]);",
-        "JSON.parse(rows)",
-    ),
-    ("console.log((await t.rows({}))[0]);", "JSON.parse(…)"),
-    ("const [rows] = await Promise.all([t.rows({})]); console.log(rows?.[0]);", "JSON.parse(rows)"),
-]
-
-
 @pytest.mark.parametrize("view", [True, False], ids=["closed", "open"])
-@pytest.mark.parametrize(("code", "hint"), TEXTS)
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("const rows = await t.rows({}); rows.map((row) => row.id);", "JSON.parse(rows).map"),
+        ("const rows = await t.rows({}); for (const row of rows) console.log(row);", "JSON.parse(rows)"),
+        ("const rows = await t.rows({}); console.log([...rows]);", "JSON.parse(rows)"),
+        ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
+        ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse(rows)"),
+        ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
+        (
+            "const rows = await t.rows({}); for (let n = 0; n < rows.length; n++) f(rows[n].id); function f() {}",
+            "JSON.parse",
+        ),
+        (
+            "const rows = await t.rows({}); if (rows.length) rows.slice(0, 3).map((row) => row.id);",
+            "JSON.parse",
+        ),
+        ("const one = await t.one({}); console.log(one.title);", "JSON.parse(one).title"),
+        ("const { title } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+        ("const one = await t.one({}); console.log(Object.keys(one));", "JSON.parse(one)"),
+        ("const one = await t.one({}); console.log({ ...one, done: true });", "JSON.parse(one)"),
+        (
+            "let one; try { one = await t.one({}); } finally { console.log(one.title); }",
+            "JSON.parse(one).title",
+        ),
+        ("console.log((await t.one({})).title);", "JSON.parse(…).title"),
+        # Behind guards, which say nothing of texts.
+        ("const one = await t.one({}); console.log((one.labels ?? []).length);", "JSON.parse(one).labels"),
+        ("const one = await t.one({}); console.log(one.labels?.length || 0);", "JSON.parse(one).labels"),
+        ("const one = await t.one({}); console.log(one?.title ?? 'none');", "JSON.parse(one).title"),
+        ("const one = await t.one({}); if (one.title) console.log(1);", "JSON.parse(one).title"),
+        ("const { title = 'none' } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+        (
+            "const one = await t.one({}); const { title = 'none' } = one; console.log(title);",
+            "JSON.parse(…).title",
+        ),
+        (
+            "const rows = await t.rows({}); console.log(rows.map?.((row) => row.id) ?? []);",
+            "JSON.parse(rows).map",
+        ),
+        (
+            "const rows = (await t.rows({})) ?? []; console.log(rows.filter && rows.filter(Boolean));",
+            "JSON.parse(rows).filter",
+        ),
+        (
+            "const a = await t.one({}); const b = JSON.parse(await t.rows({})); console.log(a.title ?? b[0].title);",
+            "JSON.parse(a).title",
+        ),
+        (
+            "const rows = await t.rows({}); console.log(Array.isArray(rows) ? rows.length : 0);",
+            "JSON.parse(rows)",
+        ),
+        # One character after the other.
+        ("const rows = await t.rows({}); for (const k in rows) console.log(k);", "JSON.parse(rows)"),
+        ("const rows = await t.rows({}); console.log([rows[0]]);", "JSON.parse(rows)"),
+        (
+            "const rows = await t.rows({}); const out = []; for (let n = 0; n < rows.length; n++) out.push(rows[n]);",
+            "JSON.parse(rows)",
+        ),
+        ("console.log((await t.rows({}))[0]);", "JSON.parse(…)"),
+        ("const [rows] = await Promise.all([t.rows({})]); console.log(rows?.[0]);", "JSON.parse(rows)"),
+    ],
+)
 async def test_json_text_that_is_used_as_a_value_is_told(
     closed: Faults, code: str, hint: str, view: bool
 ) -> None:
@@ -259,27 +273,30 @@ async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Faults) -
     assert await closed(code) == (), "that was this run's alone"
 
 
-IN_VAIN = [
-    # The same but for case and `_`; else a list, an object or a number in place of all that is there.
-    ("let at; do { const p = await t.list_issues({}); p.issues; at = p.Total; } while (at);", "Total"),
-    ("const p = await t.list_issues({}); console.log((p.rows || []).length);", "rows"),
-    ("const p = await t.list_issues({}); console.log(p.nodes?.length ?? 0, [{ total: 1 }]);", "nodes"),
-    ("const p = await t.list_issues({}); const [one] = p.items ?? p.data ?? [];", "items"),
-    ("const { items = [] } = await t.list_issues({}); console.log(items.length);", "items"),
-    # A text, number or truth value stands in its place, each time.
-    (f"{LIST} console.log(i.priority ?? 'none', i.title);", "priority"),
-    (f"{LIST} console.log(issues.map((one) => one.votes || 0));", "votes"),
-    (f"{LIST} console.log(i.sla?.due ?? 'no sla');", "sla"),
-    (
-        f"{LIST} const row = (one) => `${{one.title}} ${{one.team ?? '-'}}`; console.log(issues.map(row));",
-        "team",
-    ),
-    (f"{LIST} function row(one) {{ return one.area ?? '-'; }} for (const each of issues) row(each);", "area"),
-    (f"{LIST} const a = (x) => x.zone; const b = (x) => a(x); console.log(issues.map(b));", "zone"),
-]
-
-
-@pytest.mark.parametrize(("code", "field"), IN_VAIN)
+@pytest.mark.parametrize(
+    ("code", "field"),
+    [
+        # The same but for case and `_`; else a list, an object or a number in place of all that is there.
+        ("let at; do { const p = await t.list_issues({}); p.issues; at = p.Total; } while (at);", "Total"),
+        ("const p = await t.list_issues({}); console.log((p.rows || []).length);", "rows"),
+        ("const p = await t.list_issues({}); console.log(p.nodes?.length ?? 0, [{ total: 1 }]);", "nodes"),
+        ("const p = await t.list_issues({}); const [one] = p.items ?? p.data ?? [];", "items"),
+        ("const { items = [] } = await t.list_issues({}); console.log(items.length);", "items"),
+        # A text, number or truth value stands in its place, each time.
+        (f"{LIST} console.log(i.priority ?? 'none', i.title);", "priority"),
+        (f"{LIST} console.log(issues.map((one) => one.votes || 0));", "votes"),
+        (f"{LIST} console.log(i.sla?.due ?? 'no sla');", "sla"),
+        (
+            f"{LIST} const row = (one) => `${{one.title}} ${{one.team ?? '-'}}`; console.log(issues.map(row));",
+            "team",
+        ),
+        (
+            f"{LIST} function row(one) {{ return one.area ?? '-'; }} for (const each of issues) row(each);",
+            "area",
+        ),
+        (f"{LIST} const a = (x) => x.zone; const b = (x) => a(x); console.log(issues.map(b));", "zone"),
+    ],
+)
 async def test_a_guard_in_front_of_what_is_never_there_is_told_and_refuses_nothing(
     closed: Faults, code: str, field: str
 ) -> None:
@@ -287,16 +304,16 @@ async def test_a_guard_in_front_of_what_is_never_there_is_told_and_refuses_nothi
     assert await closed(code, closed=False) == ()
 
 
-BESIDE = [
-    "const p = await t.list_issues({}); console.log(p.issues ?? p.items ?? p.data ?? []);",
-    "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
-    "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
-    "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
-    "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || null);",
-]
-
-
-@pytest.mark.parametrize("code", BESIDE)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const p = await t.list_issues({}); console.log(p.issues ?? p.items ?? p.data ?? []);",
+        "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
+        "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
+        "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
+        "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || null);",
+    ],
+)
 async def test_a_guard_beside_what_is_read_is_not_told(closed: Faults, code: str) -> None:
     assert await closed(code) == ()
 
@@ -379,8 +396,9 @@ async def test_the_characters_of_the_one_text_in_an_object_are_told(
 )
 async def test_for_in_over_the_lines_of_a_text_is_told(closed: Faults, loop: str, told: bool) -> None:
     code = f"const one = await t.list_files({{}}); const text = one.content; {loop}"
-    hints = [fault.hint for fault in await closed(code)]
-    assert hints == ["Take the elements themselves: `for (const … of …)`."] * told
+    assert [fault.hint for fault in await closed(code)] == [
+        "Take the elements themselves: `for (const … of …)`."
+    ] * told
     assert await closed(code, closed=False) == ()
 
 

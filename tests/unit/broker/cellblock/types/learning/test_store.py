@@ -1,10 +1,11 @@
 """The store: what goes in comes out, through kills, full disks, and several brokers at once."""
 
+import json
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -12,16 +13,34 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from cellblock.base.database import SqliteDatabase, StoreError
-from cellblock.base.store import LocalStore
+from cellblock.base.store import LocalStore, opened_file
 from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.types.learning.observation import Forms, Observation, ToolKey, fingerprint, tool_key
+from cellblock.types.learning.observation import (
+    MAX_WINDOW,
+    NOT_FADING,
+    WINDOW,
+    Forms,
+    Observation,
+    ToolKey,
+    fingerprint,
+    tool_key,
+)
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import shape_of
-from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Memory, Observations
+from cellblock.types.learning.store import (
+    MAX_DEFINITIONS,
+    MAX_VERSIONS,
+    TABLES,
+    Memory,
+    Observations,
+    decoded,
+    encoded,
+)
 from support.params import mostly
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY as KEY_BYTES
@@ -255,7 +274,126 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     assert memory.write() == is_back_soon and not cutting.cuts
     memory.add(KEY, seen({"a": 1}))
     assert memory.write()
-    store = observations(shared)
-    assert store.load()[KEY].samples == 2 == memory.known[KEY].samples
+    assert observations(shared).load()[KEY].samples == 2 == memory.known[KEY].samples
     shared.close()
     cutting.close()
+
+
+# ---- old shapes fade: the type is that of the newer results, and what takes turns settles ----------------
+
+
+A: dict[str, Any] = {"title": "x", "due": None, "rows": [{"n": 1}]}
+B: dict[str, Any] = {"name": "x", "id": 1, "rows": []}
+
+
+def after(values: Iterable[Any], known: Observation | None = None) -> tuple[Observation, list[int]]:
+    """What is known after results, and at which of them the type changed."""
+    changed: list[int] = []
+    for number, value in enumerate(values, start=1):
+        newer = value if isinstance(value, Observation) else seen(value)
+        before, known = known, newer.begun() if known is None else known.merged(newer)
+        if before is not None and before.version != known.version:
+            changed.append(number)
+    assert known is not None
+    return known, changed
+
+
+LEFT = [{**B, "rows": A["rows"]}, B]
+"""What is left when A has faded: empty arrays say nothing of what was in them."""
+
+
+@pytest.mark.parametrize(
+    ("results", "changed", "left", "window"),
+    [
+        ([A, *[B] * 426], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # However often it was seen, and also after turns.
+        ([*[A] * 400, *[B] * WINDOW], [401, 400 + WINDOW], LEFT, 2 * WINDOW),
+        ([*[A, B] * 10, *[B] * 2 * WINDOW], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # What takes turns does not flap.
+        ([A, B] * 300, [2], [A, B], WINDOW),
+        ([A, A, A, B] * 150, [4], [A, B], WINDOW),
+        ([A, *[B] * 20] * 28, [2], [A, B], WINDOW),
+        ([*[A] * 40, *[B] * 9] * 12, [41], [A, B], WINDOW),
+        ([B, *[A] * 49] * 12, [2], [A, B], WINDOW),
+    ],
+    ids=[
+        *("one odd result", "many of before", "turns that have ended"),
+        *("one after the other", "three and one", "one and twenty", "forty and nine", "one and a window"),
+    ],
+)
+def test_a_shape_fades_with_the_window_after_its_last(
+    results: list[Any], changed: list[int], left: list[Any], window: int
+) -> None:
+    known, found = after(results)
+    assert found == changed
+    assert known.shape.value == shape_of(left)
+    assert (known.samples, known.version, known.fading.window) == (len(results), 1 + len(changed), window)
+
+
+def test_fields_stay_in_the_order_in_which_they_came() -> None:
+    """What is printed of a type does not change with the result that a window happens to begin with."""
+    known, changed = after([A, *[B, A] * (4 * WINDOW)])
+    assert changed == [2], "windows have ended, and changed nothing"
+    assert list(to_schema(known.shape.value)["properties"]) == [*A, "name", "id"]
+
+
+def test_turns_that_take_longer_than_a_window_settle() -> None:
+    known, changed = after([*[A] * 60, *[B] * 60] * 20)
+    assert len(changed) <= 4 and changed[-1] <= 8 * WINDOW and known.fading.window <= 4 * WINDOW
+    for _ in range(10):
+        turn = 2 * known.fading.window
+        known, _ = after([replace(seen(A), samples=turn), replace(seen(B), samples=turn)], known)
+    assert known.fading.window == MAX_WINDOW
+
+
+def test_what_is_not_in_the_way_stays() -> None:
+    """Null, an empty list, a wider text; a field for errors once in a hundred is met before a later window ends."""
+    rare = {"error": "x", "due": "soon", "rows": [1.5], "at": "now"}
+    often = {"due": None, "rows": [1], "at": "2026-11-01"}
+    _, changed = after([*[often] * 99, rare] * 20)
+    assert len(changed) <= 4 and changed[-1] <= 400
+    known, changed = after([rare, *[often] * 3 * WINDOW])
+    left = [often, {key: value for key, value in rare.items() if key != "error"}]
+    assert known.shape.value == shape_of(left), "a window had no error"
+
+
+def test_kinds_of_results_fade() -> None:
+    """One text among JSON texts costs the type no more than fifty results."""
+    text = Observation(Forms(texts=True), samples=1, first_seen=1e9, last_seen=1e9)
+    rows = replace(text, shape=Forms(document=shape_of([[{"id": 1}]])))
+    known, changed = after([rows, text, *[rows] * 3])
+    assert known.shape.texts and changed == [2]
+    known, changed = after([rows, text, *[rows] * WINDOW * 2])
+    assert not known.shape.texts and known.shape.document == rows.shape.document
+
+
+def test_a_window_ends_however_much_is_new() -> None:
+    known, _ = after([A, *({**B, f"k{number}": 1} for number in range(2 * WINDOW))])
+    assert "title" not in to_schema(known.shape.value)["properties"]
+
+
+def test_what_was_stored_before_there_was_fading_is_kept_and_fades(tmp_path: Path) -> None:
+    path = tmp_path / "schemas.sqlite3"
+    with closing(Observations(opened_file(path, TABLES))) as store:
+        store.merge({KEY: seen(A)})
+        store.merge({KEY: seen(B)})
+    with closing(sqlite3.connect(path, isolation_level=None)) as plain:  # as it was written before
+        [(body,)] = plain.execute("SELECT body FROM observed").fetchall()
+        older = {key: part for key, part in json.loads(body).items() if key != "fading"}
+        plain.execute("UPDATE observed SET body = ?", [json.dumps(older)])
+    with closing(Observations(opened_file(path, TABLES))) as store:
+        assert set(to_schema(store.load()[KEY].shape.value)["properties"]) == {*A, *B}
+        for _ in range(2 * WINDOW):
+            store.merge({KEY: seen(B)})
+        known = store.load()[KEY]
+        assert "title" not in to_schema(known.shape.value)["properties"] and known.samples == 2 + 2 * WINDOW
+        assert [version for version, _, _ in store.versions(KEY.server, KEY.tool)] == [1, 2]
+
+
+def test_what_is_stored_stays_small_and_comes_back_the_same() -> None:
+    for known in (after([A, *[B] * count])[0] for count in (1, 10, WINDOW, 426)):
+        assert decoded(encoded(known)).fading == known.fading
+    steady = after([A] * 10)[0]
+    assert len(encoded(steady)) < len(encoded(replace(steady, fading=NOT_FADING))) + 60
+    with pytest.raises(ValueError, match="Expected `object"):
+        decoded('{"fading": 7}')

@@ -1,15 +1,22 @@
-"""Schemas that are malformed, hostile, endless or huge: a type all the same, soon, and safe as text."""
+"""Schemas as TypeScript: malformed, hostile, endless or huge ones give a type all the same, soon, and safe as text."""
 
 import json
 import re
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
 
+from cellblock.types.learning.render import to_schema
+from cellblock.types.learning.shape import NOTHING, bounded, join, shape_of
 from cellblock.types.typescript import TypeText, schema_to_type
 from cellblock.types.typescript.limits import MAX_TEXT, MAX_WARNINGS
 from support.nesting import nested
+from support.params import mostly
 
 HOSTILE = [
     "*/ declare const evil: 1; /*",
@@ -248,3 +255,266 @@ def test_recursive_definitions_are_named_after_the_tool_and_themselves() -> None
     )
     assert made.text == "TreeNode[]"
     assert made.aliases == ("type TreeNode = { next?: TreeNode; [key: string]: unknown };",)
+
+
+# ---- case by case and at random: what a validator lets through compiles, and little else -----------------
+
+
+FOLDER = Path(__file__).parents[5] / "fixtures" / "jsonschema_cases"
+CASES: list[dict[str, Any]] = [
+    {"file": path.stem, **case}
+    for path in sorted(FOLDER.glob("*.json"))
+    for case in json.loads(path.read_text("utf-8"))
+]
+
+
+def made(case: dict[str, Any]) -> Any:
+    schema = case["schema"]
+    if case.get("draft") == "draft-07" and isinstance(schema, dict):
+        schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    elif isinstance(schema, dict):
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return schema_to_type(schema)
+
+
+@pytest.mark.slow
+def test_every_valid_value_compiles_and_the_rest_is_refused_where_typescript_can(misfits: Any) -> None:
+    values = [[*case["valid"], *case["refused"], *case.get("wider", [])] for case in CASES]
+    results: list[list[bool]] = misfits(
+        (made(case), group) for case, group in zip(CASES, values, strict=True)
+    )
+    for case, group, refused in zip(CASES, values, results, strict=True):
+        wrong = [value for value, is_refused in zip(group, refused, strict=True) if is_refused]
+        assert wrong == case["refused"], f"{case['file']}: {case['about']}: {made(case).text}"
+    assert sum(len(group) for group in values) >= 400
+
+
+# `nullable` is OpenAPI's own, and a validator cannot read a malformed schema.
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case["file"] != "without_meaning" and "OpenAPI" not in case["about"]],
+    ids=lambda case: f"{case['file']}: {case['about']}",
+)
+def test_a_validator_agrees_with_the_case(case: dict[str, Any]) -> None:
+    validator = (Draft7Validator if case.get("draft") == "draft-07" else Draft202012Validator)(case["schema"])
+    for value in case["valid"]:
+        assert validator.is_valid(value), value
+    for value in [*case["refused"], *case.get("wider", [])]:
+        assert not validator.is_valid(value), value
+
+
+# ---- results of tools, and the declaration of what was seen of them -----------------------------------
+
+TOOLS = 150
+RESULT_KEYS = (
+    "id",
+    "name",
+    "type",
+    "kind",
+    "status",
+    "k1",
+    "k2",
+    "k3",
+    "k4",
+    "x-1",
+    "__proto__",
+    "*/",
+    "\u2028",
+    "n" * 70,
+)
+RESULT_TEXTS = (
+    "",
+    "open",
+    "closed",
+    "a",
+    "b",
+    "2026-11-01",
+    "it's `${a}`",
+    "\u2029*/",
+    "2026-11-01T10:00:00Z",
+)
+
+
+def sample(random: Random, depth: int = 4) -> Any:
+    """One result: often records, with hostile names and kinds that change."""
+    choice = random.random()
+    if depth == 0 or choice < 0.3:
+        return random.choice([None, True, 0, 3, -2.5, 1e300, *RESULT_TEXTS])
+    if choice < 0.5:
+        return [sample(random, depth - 1) for _ in range(random.randrange(4))]
+    record = {key: sample(random, depth - 1) for key in random.sample(RESULT_KEYS, random.randrange(6))}
+    if random.random() < 0.4:
+        record["type"] = random.choice(["a", "b", "c"])
+    return record
+
+
+def deep(levels: int) -> Any:
+    """A value far deeper than what is described."""
+    return nested(levels, lambda value: {"next": [value]}, {"end": 1})
+
+
+@pytest.mark.slow
+def test_every_sample_compiles_against_the_merged_declaration(misfits: Any) -> None:
+    seen: list[tuple[TypeText, list[Any]]] = []
+    others: list[tuple[TypeText, list[Any]]] = []
+    for number in range(TOOLS):
+        random = Random(number)
+        samples = [sample(random) for _ in range(random.randrange(1, 6))]
+        shape = NOTHING
+        for one in samples:
+            shape = bounded(join(shape, shape_of([one])), random.choice([10, 1_000]))
+        made = schema_to_type(to_schema(shape))
+        seen.append((made, samples))
+        others.append((made, [sample(random) for _ in range(3)]))
+    hostile = [deep(40), {"n" * 100_000: 1, "ok": 1}, {f"a{i}": {"v": i} for i in range(500)}, [[]] * 1_000]
+    seen += [(schema_to_type(to_schema(shape_of([value]))), [value]) for value in hostile]
+    refused = misfits([*seen, *others])
+    for (made, samples), of_seen in zip(seen, refused, strict=False):
+        assert not any(of_seen), f"of {str(samples)[:500]} one is refused by {made.text[:2000]}"
+    assert sum(map(sum, refused[len(seen) :])) > TOOLS, "the types say too little"
+
+
+# ---- random schemas against random values -------------------------------------------------------------
+
+VALUES = 30
+
+KEYS = ("a", "b", "x-1", "x-2", "constructor", "toString", "valueOf", "__proto__")
+PATTERNS = ("^x-", "1$", "^a$", "", "-", "^[a-b]$", "^x-.+$", ".*", "^.*$")
+SCALARS: tuple[Any, ...] = (None, True, False, 0, 1, -2.5, "", "a", "b", "it's", "`${a}`")
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+
+
+def random_value(random: Random, depth: int = 3) -> Any:
+    """Any JSON value over the grammar's keys and scalars."""
+    choice = random.random()
+    if depth == 0 or choice < 0.45:
+        return random.choice(SCALARS)
+    if choice < 0.65:
+        return [random_value(random, depth - 1) for _ in range(random.randrange(4))]
+    return {key: random_value(random, depth - 1) for key in random.sample(KEYS, random.randrange(4))}
+
+
+def random_document(random: Random) -> dict[str, Any]:
+    """A root schema with two definitions that any part of it may refer to."""
+    schema: Any = random_schema(random, 3)
+    root = cast("dict[str, Any]", schema if isinstance(schema, dict) else {})
+    root["$defs"] = {"One": random_schema(random, 2), "Two": random_schema(random, 2)}
+    return root
+
+
+def random_schema(random: Random, depth: int) -> Any:
+    """A schema of at most `depth` levels; often a type with its own keywords, at times any mixture."""
+    choice = random.random()
+    if depth == 0 or choice < 0.2:
+        return random.choice(
+            [True, {}, {"type": random.choice(TYPES)}, {"const": random.choice(SCALARS)}, False]
+            + [{"type": random.sample(TYPES, 2)}, {"enum": random.sample(SCALARS, 3)}] * 2
+        )
+    if choice < 0.28:
+        # Behind a key only: a reference in place could lead round in a circle, which no validator survives.
+        return {"properties": {"a": {"$ref": f"#/$defs/{random.choice(['One', 'Two'])}"}}}
+    schema: dict[str, Any] = {}
+    for words in random.sample(
+        [_object_words, _array_words, _logic_words, _scalar_words], random.randrange(1, 3)
+    ):
+        schema.update(words(random, depth - 1))
+    if random.random() < 0.4 and "type" not in schema:
+        schema["type"] = random.choice(["object", "array", ["object", "null"], "object"])
+    return schema
+
+
+def _scalar_words(random: Random, depth: int) -> dict[str, Any]:
+    if random.random() < 0.3:
+        return {"const": random_value(random, depth)}
+    if random.random() < 0.5:
+        return {"enum": [random_value(random, depth) for _ in range(3)]}
+    return {"type": random.sample(TYPES, random.randrange(1, 4)), "minLength": 1}
+
+
+def some_of(random: Random, words: dict[str, tuple[float, Callable[[], Any]]]) -> dict[str, Any]:
+    """Of the keywords, each with its chance and what makes its value, those that chance takes."""
+    return {word: value() for word, (chance, value) in words.items() if random.random() < chance}
+
+
+def _object_words(random: Random, depth: int) -> dict[str, Any]:
+    def schemas(keys: list[str]) -> dict[str, Any]:
+        return {key: random_schema(random, depth) for key in keys}
+
+    return some_of(
+        random,
+        {
+            "properties": (0.8, lambda: schemas(random.sample(KEYS, 2))),
+            "patternProperties": (0.4, lambda: schemas(random.sample(PATTERNS, random.randrange(1, 3)))),
+            "additionalProperties": (
+                0.5,
+                lambda: random.choice([False, False, random_schema(random, depth)]),
+            ),
+            "required": (0.5, lambda: random.sample(KEYS, 1)),
+            "propertyNames": (
+                0.15,
+                lambda: random.choice([{"enum": ["a", "b", "x-1"]}, {"const": "a"}, {"maxLength": 1}]),
+            ),
+            "dependentRequired": (0.15, lambda: {"a": ["b"]}),
+            "dependentSchemas": (0.15, lambda: schemas(random.sample(KEYS, 1))),
+            "maxProperties": (0.15, lambda: random.randrange(2)),
+            "unevaluatedProperties": (0.15, lambda: random.choice([False, random_schema(random, depth)])),
+        },
+    )
+
+
+def _array_words(random: Random, depth: int) -> dict[str, Any]:
+    def schemas() -> list[Any]:
+        return [random_schema(random, depth) for _ in range(random.randrange(1, 3))]
+
+    return some_of(
+        random,
+        {
+            "prefixItems": (0.6, schemas),
+            "items": (0.6, lambda: random.choice([False, random_schema(random, depth)])),
+            "minItems": (0.4, lambda: random.randrange(3)),
+            "maxItems": (0.4, lambda: random.randrange(4)),
+            "contains": (0.2, lambda: random_schema(random, depth)),
+            "unevaluatedItems": (0.15, lambda: False),
+        },
+    )
+
+
+def _logic_words(random: Random, depth: int) -> dict[str, Any]:
+    words: dict[str, Any] = {}
+    for word in random.sample(["allOf", "anyOf", "oneOf"], random.randrange(1, 3)):
+        words[word] = [random_schema(random, depth) for _ in range(random.randrange(1, 4))]
+    if random.random() < 0.3:
+        words["not"] = random_schema(random, depth)
+    if random.random() < 0.3:
+        words["if"] = random_schema(random, depth)
+        for word in random.sample(["then", "else"], random.randrange(1, 3)):
+            words[word] = random_schema(random, depth)
+    return words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documents", mostly([80], [80, 250]))
+def test_what_a_validator_accepts_compiles(misfits: Any, documents: int) -> None:
+    cases: list[tuple[TypeText, list[Any]]] = []
+    schemas: list[dict[str, Any]] = []
+    refused_by_validator: list[list[bool]] = []
+    for number in range(documents):
+        random = Random(number)
+        schema = random_document(random)
+        validator: Any = Draft202012Validator(schema)
+        values = [random_value(random) for _ in range(VALUES)]
+        schemas.append(schema)
+        cases.append((schema_to_type(schema), values))
+        refused_by_validator.append([not validator.is_valid(value) for value in values])
+    refused_by_compiler: list[list[bool]] = misfits(cases)
+    valid = invalid = caught = 0
+    for schema, (made, values), wrong, refused in zip(
+        schemas, cases, refused_by_validator, refused_by_compiler, strict=True
+    ):
+        for value, is_wrong, is_refused in zip(values, wrong, refused, strict=True):
+            assert is_wrong or not is_refused, f"{value!r} is valid for {schema!r}, not for {made.text}"
+            valid, invalid, caught = valid + (not is_wrong), invalid + is_wrong, caught + is_refused
+    assert valid > 8 * documents, "the values are not close enough to the schemas to prove anything"
+    assert caught > invalid * 0.9, "the types say too little"

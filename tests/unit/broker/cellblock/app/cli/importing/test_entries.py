@@ -1,4 +1,5 @@
-"""What each client's file says of its servers, in our words: transports, times, restrictions, and what is left."""
+"""What each client's file says of its servers, in our words: transports, times, restrictions, and what is left; what
+becomes of each server, and what is taken for a secret."""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +11,16 @@ import pytest
 
 from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.importing.entries import Found, find_servers
-from cellblock.app.cli.importing.plan import Plan, add_servers, make_plan
-from cellblock.app.config.load import load_settings
+from cellblock.app.cli.importing.plan import (
+    Plan,
+    Secrets,
+    add_servers,
+    looks_secret,
+    make_plan,
+    runs_cellblock,
+)
+from cellblock.app.config.load import load_settings, parse_settings
+from cellblock.app.config.references import Resolver
 
 CODEX = """
 [mcp_servers.docs]
@@ -99,6 +108,14 @@ GEMINI = """{
     "a": {"command": "a", "env": {"K": "$MY_KEY"}, "timeout": 9000, "trust": true,
       "includeTools": ["read", "run(ls)"], "excludeTools": ["write"]},
     "off": {"httpUrl": "https://off.example/mcp", "oauth": {"enabled": true}}
+  }
+}"""
+
+
+CURSOR = """{
+  "mcpServers": {
+    "a": {"command": "a", "alwaysAllow": ["x"], "auth": {"CLIENT_ID": "y"}, "timeout": 60},
+    "b": {"command": "b", "excludeTools": ["x"], "disabledTools": ["y"]}
   }
 }"""
 
@@ -225,8 +242,19 @@ def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
             {"call_timeout_ms": {"a": 9000}},
             {1: {"found.left": ["oauth"]}},
         ),
+        (
+            "cursor",
+            ".cursor/mcp.json",
+            CURSOR,
+            {"a": {"command": "a", "autoApprove": ["x"]}},
+            {},
+            {
+                0: {"found.left": ["auth", "timeout"]},
+                1: {"fate": "unusable", "why": "disabledTools: this is said twice"},
+            },
+        ),
     ],
-    ids=["codex", "zed", "opencode 2", "goose", "gemini"],
+    ids=["codex", "zed", "opencode 2", "goose", "gemini", "cursor"],
 )
 def test_a_client(
     home: Path,
@@ -287,17 +315,6 @@ def test_claude_code(home: Path) -> None:
     assert plan.bounds == {"call_timeout_ms": {"c": 5000}}
 
 
-def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:
-    entries = {
-        "a": {"command": "a", "alwaysAllow": ["x"], "auth": {"CLIENT_ID": "y"}, "timeout": 60},
-        "b": {"command": "b", "excludeTools": ["x"], "disabledTools": ["y"]},
-    }
-    plan, added = planned(read(home, "cursor", {".cursor/mcp.json": json.dumps({"mcpServers": entries})}))
-    assert added == {"a": {"command": "a", "autoApprove": ["x"]}}
-    assert plan.steps[0].found.left == ["auth", "timeout"]
-    assert (plan.steps[1].fate, plan.steps[1].why) == ("unusable", "disabledTools: this is said twice")
-
-
 def test_what_is_written_says_the_same(home: Path) -> None:
     found = read(home, "codex", {".codex/config.toml": CODEX})
     found |= read(home, "goose", {".config/goose/config.yaml": GOOSE.replace("gh:", "hub:")})
@@ -312,3 +329,113 @@ def test_what_is_written_says_the_same(home: Path) -> None:
     assert docs.args[0] == "${HOME}" and docs.env["OTHER"] == ""
     assert docs.refusal("write", "write") == "disabledTools" and docs.asks_about("write", "write")
     assert settings.servers["hub"].missing == "the environment variable GH_TOKEN is not set"
+
+
+def server_found(name: str, **entry: Any) -> Found:
+    return Found(name, entry, "cursor", Path("/c.json"), ("mcpServers", name), {}, None)
+
+
+RUN_CELLBLOCK: list[dict[str, Any]] = [
+    {"command": "/opt/x/bin/cellblock", "args": ["connect"]},
+    {"command": "uvx", "args": ["cellblock[search]>=0.1", "connect"]},
+    {"command": "/usr/bin/uvx", "args": ["--from", "./cellblock.whl", "--offline", "cellblock"]},
+    {"command": "uv", "args": ["tool", "run", "cellblock"]},
+    {"command": "pipx", "args": ["run", "cellblock", "serve", "--stdio"]},
+    {"command": "/venv/bin/python3.12", "args": ["-I", "-m", "cellblock.cli", "connect"]},
+    {"command": "env", "args": ["A=b", "cellblock", "connect"]},
+    {"args": ["cellblock", "connect"]},
+    {"url": "http://127.0.0.1:7433/mcp"},
+    {"url": "http://localhost:7433/mcp"},
+    {"url": "http://LocalHost:7433/"},
+    {"url": "https://[::1]:7433/mcp"},
+    {"url": "http://127.1.2.3:7433/mcp"},
+]
+RUN_OTHERS: list[dict[str, Any]] = [
+    {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/cellblock"]},
+    {"command": "uvx", "args": ["mcp-server-git", "--repository", "cellblock"]},
+    {"command": "uv", "args": ["run", "server.py", "cellblock"]},
+    {"command": "python", "args": ["/srv/cellblock/server.py"]},
+    {"command": "/home/me/cellblock/server"},
+    {"command": "cellblock-mcp"},
+    {"url": "http://127.0.0.1:7434/mcp"},
+    {"url": "http://cellblock.example:7433/mcp"},
+    {"url": "http://127.0.0.1:7433x/mcp"},
+    {},
+]
+"""What only has the name in it."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "known"), [*((one, True) for one in RUN_CELLBLOCK), *((one, False) for one in RUN_OTHERS)]
+)
+def test_cellblock_itself_is_known(entry: dict[str, Any], known: bool) -> None:
+    assert runs_cellblock(entry) is known
+
+
+def test_a_slip_is_not_imported_and_editors_keys_are_left_behind() -> None:
+    servers = [
+        server_found("slipped", command="x", argss=["y"]),
+        server_found("well", command="x", alwaysAllow=[], learntIn2027=True, _args=[]),
+    ]
+    slipped, well = make_plan(servers, {}).steps
+    assert (slipped.fate, slipped.why) == (
+        "unusable",
+        "argss: unknown key. Did you mean args? Rename it, or take it out.",
+    )
+    assert (well.fate, well.entry) == ("added", {"command": "x"})
+    parse_settings({"mcpServers": {"well": well.entry}})
+
+
+def test_a_server_without_a_name_keeps_none_of_the_others_back() -> None:
+    nameless, well = make_plan([server_found(" ", command="x"), server_found("well", command="x")], {}).steps
+    assert (nameless.fate, nameless.why, well.fate) == ("unusable", "it has no name", "added")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("GITHUB_TOKEN", "x1", True),
+        ("X", "ghp_0123456789abcdef", True),
+        ("X", "eyJhbGciOiJI.eyJzdWIiOiIx.abc", True),
+        ("X", "0123456789abcdef0123456789abcdef", True),
+        ("DATABASE", "postgres://u:pw@h/x", True),
+        ("API_KEY", "${env:KEY}", False),
+        ("Authorization", "Bearer ${KEY}", False),
+        ("Authorization", "Bearer ${KEY:-x} sk-0123456789abcdef", True),
+        ("KEY_FILE", "/home/me/.ssh/id", False),
+        ("USE_AUTH", "true", False),
+        ("TOKEN_LIMIT", "4096", False),
+        ("TOKEN", "", False),
+        ("HOME", "/home/me", False),
+        ("PACKAGE", "a-package-with-a-long-name-and-version-2024", False),
+        ("X", "a" * 1_000_000, False),
+        ("X", "eyJ" * 300_000, False),
+        ("X", "eyJ-" * 300_000, False),
+        ("LOG_LEVEL", "debug", False),
+        ("PACKAGE", "@modelcontextprotocol/server-filesystem", False),
+        ("URL", "https://example.com/a/long/path/without/any/secret", False),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_looks_like_a_secret(name: str, value: str, expected: bool) -> None:
+    assert looks_secret(name, value) is expected
+
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    "one": {"env": {"TOKEN": "first-1", "LEVEL": "debug"}, "args": ["--token=abc-def", "-v", "name"]},
+    "two": {"env": {"TOKEN": "second-2"}},
+    "three": {"env": {"TOKEN": "first-1"}},
+    "four": {"url": "https://me:p%40ss-word@x.example/mcp?token=a%2Bb-c&token=other-1&q=1"},
+    "five": {"headers": {"X-Api-Key": "k-1", "Accept": "x", "Authorization": "Basic dXNlcjpwYXNz"}},
+    "six": {"args": ["--url", "https://u:pw-12@h/?key=secret-5", 7]},
+}
+
+
+def test_references_stand_for_what_was_there() -> None:
+    secrets = Secrets()
+    hidden = {name: secrets.taken_out(name, entry)[0] for name, entry in ENTRIES.items()}
+    assert hidden["one"]["env"]["TOKEN"] == hidden["three"]["env"]["TOKEN"] == "${env:TOKEN}"
+    assert hidden["two"]["env"]["TOKEN"] == "${env:TWO_TOKEN}"
+    assert not any(secret in str(hidden) for secret in secrets.variables.values())
+    resolver = Resolver(None, environment=secrets.variables)
+    assert (resolver.resolve(hidden, ()), resolver.problems) == (ENTRIES, [])

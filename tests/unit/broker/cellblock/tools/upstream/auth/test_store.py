@@ -133,8 +133,7 @@ def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
 
 async def written(store: LoginStore) -> None:
     """Waits until what is held is written, or lost."""
-    writing: Any = store._writing  # pyright: ignore[reportPrivateUsage]
-    await within(writing)
+    await within(store._writing)  # pyright: ignore
 
 
 @pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
@@ -154,8 +153,9 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     if meanwhile == "logs out":
         await other.delete()
     else:
-        since = 2.0 if meanwhile == "logs in" else 1.0
-        await other.save(before.wanting("theirs").model_copy(update={"since": since}))
+        await other.save(
+            before.wanting("theirs").model_copy(update={"since": (2.0 if meanwhile == "logs in" else 1.0)})
+        )
     (short_path / NAME).unlink()
     way = Cutting(postgres_url, short_path, after=False)
     way.cuts = False
@@ -257,8 +257,7 @@ async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> 
 
 
 def test_a_record_shows_no_secret() -> None:
-    shown = f"{record()!r} {record()}"
-    assert "s3cr3t" not in shown
+    assert "s3cr3t" not in f"{record()!r} {record()}"
     assert sorted(record().secrets()) == ["s3cr3t-a", "s3cr3t-c", "s3cr3t-r"]
     assert json.loads(record().model_dump_json())["tokens"]["access_token"] == "s3cr3t-a"
 
@@ -270,8 +269,7 @@ def test_what_a_renewal_leaves_out_is_as_before() -> None:
 
 @pytest.mark.parametrize(("life", "stale"), [(None, False), (0, True), (-5, True), (3600, False), (2, False)])
 def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
-    tokens = OAuthToken(access_token="a", expires_in=life)
-    assert record().with_tokens(tokens).is_stale() is stale
+    assert record().with_tokens(OAuthToken(access_token="a", expires_in=life)).is_stale() is stale
 
 
 async def test_principals_that_are_named_alike_have_logins_of_their_own(

@@ -1,9 +1,13 @@
-"""What a live process has used: real processes that wait or compute, and readers that fail."""
+"""The bounds of a run: what its process has used, by real ones that wait or compute and readers that fail; its wall
+clock, in which what stands still is not counted, for no longer than was said before; and what an exit says: a worker
+that was refused memory is told from one that crashed far from its limit."""
 
+import asyncio
 import contextlib
 import errno
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -13,15 +17,27 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import run_limits, usage
-from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
-from cellblock_worker.worker.usage import MemoryEvidence, Usage, UsageReader, read_usage
+from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, ClockState, UseWatch, WallClock
+from cellblock_worker.worker.usage import (
+    SHELL_SIGNAL_BASE,
+    MemoryEvidence,
+    Usage,
+    UsageReader,
+    read_usage,
+    why_it_ended,
+)
+from cellblock_worker.worker.worker import Worker
+from support.fake_worker import FakeWorkers
+from support.virtual_time import virtual_time
 from support.waits import until
+from support.worker_owner import MIB, Owner, make_run
 
 BOUND = 20.0
-MIB = 1024 * 1024
 GROWS = """
 import sys, time
 kept = bytearray(40 << 20)
@@ -156,9 +172,6 @@ class Heard:
     async def a_kill(self) -> None:
         await until(lambda: self.killed, "a kill")
 
-    async def computes_often(self, times: int) -> None:
-        await until(lambda: len(self.computed) >= times, "it computes")
-
 
 class Blind(UsageReader):
     """Of a process that is there, on a machine without another descriptor."""
@@ -240,12 +253,12 @@ async def test_a_long_run_is_told_with_all_that_it_has_used(
     monkeypatch.setattr(run_limits, "LAST_SAMPLE_SECONDS", 0.02)
     heard, later = Heard(), Heard()
     watching = watch(heard, UsageReader(pid))
-    await heard.computes_often(2)
+    await until(lambda: len(heard.computed) >= 2, "it computes")
     watching.cancel()
     assert sum(heard.computed) == pytest.approx(watching.reported)
     assert watching.reported >= LONG_RUN_CPU_SECONDS
     told, another = watching.reported, watch(later, UsageReader(pid))
-    await later.computes_often(3)
+    await until(lambda: len(later.computed) >= 3, "it computes")
     another.cancel()
     assert watching.reported == told
 
@@ -270,8 +283,7 @@ async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alo
     watching = [watch(kept, Blind(pid), cpu_ms=40), watch(unkept, Blind(pid), kernel_limits=False)]
     await unkept.a_kill()
     assert unkept.killed == [("crashed", "its memory cannot be watched: Too many open files")]
-    assert kept.killed == []
-    assert watching[0].now() is None
+    assert (kept.killed, watching[0].now()) == ([], None)
     for one in watching:
         one.cancel()
 
@@ -291,3 +303,219 @@ async def test_a_process_that_is_gone_is_for_its_owner_to_tell(pid: int) -> None
     await until(lambda: looked, "a look")
     assert (heard.killed, heard.computed, watching.now()) == ([], [], None)
     watching.cancel()
+
+
+class World:
+    """A clock in virtual time."""
+
+    def __init__(self, seconds: float, allowance: float) -> None:
+        self.over_at: float | None = None
+        self.clock = WallClock(seconds, allowance, self._over)
+
+    def _over(self) -> None:
+        assert self.over_at is None, "over twice"
+        self.over_at = asyncio.get_running_loop().time()
+        self.clock.cancel()
+
+
+@pytest.mark.parametrize("stands", [False, True])
+@virtual_time
+async def test_the_time_of_a_run_that_has_come_back_begins_anew(*, stands: bool) -> None:
+    world = World(100, 100)
+    if stands:
+        world.clock.stop()
+    await asyncio.sleep(50)
+    world.clock.restart(5)
+    await asyncio.sleep(3)
+    assert world.over_at is None
+    if stands:
+        world.clock.go_on()
+    await asyncio.sleep(10)
+    assert world.over_at == pytest.approx(58 if stands else 55)
+
+
+@virtual_time
+async def test_what_stands_still_does_not_count() -> None:
+    world = World(5, 100)
+    await asyncio.sleep(4)
+    assert world.clock.stop()
+    await asyncio.sleep(60)
+    assert world.over_at is None
+    assert world.clock.go_on()
+    await asyncio.sleep(0.5)
+    assert world.over_at is None
+    await asyncio.sleep(1)
+    assert world.over_at == pytest.approx(65)
+
+
+@virtual_time
+async def test_it_goes_on_by_itself_when_nobody_says_so() -> None:
+    world = World(5, 10)
+    world.clock.stop()
+    await asyncio.sleep(12)
+    assert world.clock.state is ClockState.OVERDRAWN
+    # The word that comes late changes nothing; another stop is none.
+    assert world.clock.go_on()
+    assert not world.clock.stop()
+    await asyncio.sleep(10)
+    assert world.over_at == pytest.approx(15)
+
+
+@virtual_time
+async def test_what_does_not_fit_changes_nothing() -> None:
+    world = World(5, 10)
+    clock = world.clock
+    done = [act() for act in (clock.go_on, clock.stop, clock.stop, clock.go_on, clock.go_on)]
+    assert done == [False, True, False, True, False]
+    await asyncio.sleep(10)
+    assert world.over_at == pytest.approx(5)
+
+
+STEPS = st.lists(st.sampled_from(["stop", "go on"]) | st.floats(0.1, 20), max_size=20)
+
+
+@example(5.0, 10.0, ["stop", 6.0, "go on", "stop"])
+@given(st.floats(1, 30), st.floats(0, 30), STEPS)
+@virtual_time
+async def test_it_is_over_no_sooner_than_its_time_and_no_later_than_with_its_allowance(
+    seconds: float, allowance: float, steps: list[str | float]
+) -> None:
+    world = World(seconds, allowance)
+    for step in steps:
+        if world.over_at is not None:
+            break
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+        elif step == "stop":
+            world.clock.stop()
+        else:
+            world.clock.go_on()
+    await asyncio.sleep(100)
+    assert seconds - 1e-6 <= world.over_at <= seconds + allowance + 1e-6
+
+
+LIMIT = 32 * MIB
+BASE = Usage(0.01, 36 * MIB, 50 * MIB)
+
+
+def unreadable(_: int) -> Usage:
+    raise OSError(errno.EMFILE, "no descriptor is left")
+
+
+@pytest.fixture
+def own_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process has taken at most is far below the limit."""
+    monkeypatch.setattr(usage, "own_peak", lambda: 45 * MIB)
+
+
+with_own_peak = pytest.mark.usefixtures("own_peak")
+
+
+def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0, looks: bool = True) -> str:
+    """The verdict; `data` and `grown` in MiB over the baseline."""
+    evidence, run = MemoryEvidence(), make_run(memory_bytes=LIMIT)
+    # What was taken once counts, even if a later look saw less.
+    for seen in (BASE, BASE._replace(data_bytes=BASE.data_bytes + data * MIB), BASE) if looks else ():
+        evidence.sample(seen)
+    peak = BASE.peak_bytes + grown * MIB
+    return why_it_ended(returncode, stderr, evidence, run, cpu_seconds=0.0, peak_bytes=peak)[0]
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
+)
+@pytest.mark.parametrize(
+    ("reason", "data", "grown"),
+    [
+        *(("memory", *size) for size in ((30, 0), (0, 37), (30, 37))),
+        *(("crashed", *size) for size in ((0, 0), (16, 0), (0, 12), (20, 30))),
+    ],
+)
+@with_own_peak
+def test_a_silent_death_is_the_limits_at_the_limit_and_a_crash_far_from_it(
+    number: int, reason: str, data: int, grown: int
+) -> None:
+    for code in (-number, SHELL_SIGNAL_BASE + number):
+        assert cause(code, data=data, grown=grown) == reason
+
+
+OWN_WORDS = [
+    (-signal.SIGTRAP, b"# Fatal process out of memory: Zone"),
+    (-signal.SIGSEGV, b"memory allocation of 4096 bytes failed"),
+    # What Deno says of a thread that cannot begin; it exits as after any panic.
+    (1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)"),
+    (1, b"Fatal error in :0: Check failed: allocation."),
+]
+"""Are of the engine, and need no other evidence."""
+
+OTHER_REASONS = [
+    *((code, b"") for code in (0, 1, 127, -signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)),
+    (-signal.SIGABRT, b"thread 'main' has overflowed its stack"),
+    (1, b"Fatal error in :0: Check failed: IsSmi(x)."),
+]
+"""Are none of refused memory, whatever the process had."""
+
+
+@pytest.mark.parametrize(
+    ("returncode", "said", "size", "reason"),
+    [
+        *((*words, {}, "memory") for words in OWN_WORDS),
+        *((*words, {"data": 31, "grown": 40}, "crashed") for words in OTHER_REASONS),
+    ],
+)
+@with_own_peak
+def test_what_is_said_at_the_end_goes_before_all_sizes(
+    returncode: int, said: bytes, size: dict[str, int], reason: str
+) -> None:
+    assert cause(returncode, said, **size) == reason
+
+
+@with_own_peak
+def test_a_peak_that_may_be_the_hosts_own_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "own_peak", lambda: 500 * MIB)
+    assert [cause(-signal.SIGSEGV, data=data, grown=40) for data in (0, 30)] == ["crashed", "memory"]
+
+
+@with_own_peak
+def test_this_processs_own_peak_is_the_kernels_and_one_that_cannot_be_read_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    assert usage.own_peak() == read_usage(os.getpid()).peak_bytes
+    monkeypatch.setattr(usage, "read_usage", unreadable)
+    assert cause(-signal.SIGSEGV, grown=400) == "crashed"
+
+
+@with_own_peak
+def test_without_a_look_there_is_no_baseline_and_no_verdict() -> None:
+    assert cause(-signal.SIGSEGV, grown=900, looks=False) == "crashed"
+
+
+@with_own_peak
+def test_the_cpu_limits_signal() -> None:
+    assert cause(-signal.SIGXCPU, data=31) == cause(SHELL_SIGNAL_BASE + signal.SIGXCPU) == "cpu"
+
+
+@pytest.mark.parametrize(("taken", "reason"), [(30, "memory"), (2, "crashed")])
+@with_own_peak
+async def test_a_real_process_that_dies_of_a_signal(
+    taken: int, reason: str, fake_workers: FakeWorkers
+) -> None:
+    # It is looked at whenever a quarter of its CPU time has passed, so it keeps what it took until it was seen.
+    fake_workers.run(f"""
+        import mmap, signal
+        ready()
+        read()
+        time.sleep(0.05)
+        kept = mmap.mmap(-1, {taken} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for at in range(0, len(kept), 4096):
+            kept[at] = 1
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """)
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("ready")
+    made.lease(b"token", make_run(memory_bytes=LIMIT, cpu_ms=600), b"{}")
+    ended = await owner.end()
+    assert ended.reason == reason, ended
