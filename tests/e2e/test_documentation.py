@@ -20,7 +20,6 @@ import os
 import re
 import subprocess
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +35,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.request import read_request
 from support.cellblock_zygote import forked_python
+from support.commands import piped
 from support.documents import PAGES, ROOT, Example, examples
 from support.entries import settings, tracker, write_config
 from support.params import mostly
@@ -90,9 +90,9 @@ def test_every_block_is_run_or_of_a_language_that_is_not() -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
-        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if "://" not in link:
-                assert (page.parent / link).exists(), f"{page.name} links to {link}"
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        inner = [link for link in links if "://" not in link]
+        assert [link for link in inner if not (page.parent / link).exists()] == [], page.name
 
 
 def test_what_is_said_to_show_a_guarantee_is_there() -> None:
@@ -157,13 +157,9 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(DENO.parent), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path))
     write_config(tmp_path, {}, state_dir=str(tmp_path / "state"))
-    if example.text.startswith("# app.py"):
-        (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
-        await serve_and_ask(example)
-        return
-    if example.text.startswith("# api.py"):
-        (tmp_path / "api.py").write_text(example.text, encoding="utf-8")
-        await describe_and_call(tmp_path)
+    if named := re.match(r"# (app|api)\.py", example.text):
+        (tmp_path / f"{named[1]}.py").write_text(example.text, encoding="utf-8")
+        await (serve_and_ask(example) if named[1] == "app" else describe_and_call(tmp_path))
         return
     on_ray = "import ray" in example.text
     if on_ray and find_spec("ray") is None:
@@ -194,11 +190,9 @@ async def serve_and_ask(example: Example) -> None:
         httpx2.AsyncClient(base_url=origin, timeout=60, trust_env=False, verify=False) as http,
     ):
         answer = await http.post("/scripts", json=json.loads(request))
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["result"] == 165, answer.text
+        assert (answer.status_code, answer.json().get("result")) == (200, 165), answer.text
         refused = await http.post("/scripts", json={"user": "ann", "code": "x" * (1024 * 1024 + 1)})
-        assert refused.status_code == 422
-        assert "code" in refused.json()["detail"]
+        assert refused.status_code == 422 and "code" in refused.json()["detail"]
 
 
 API = """
@@ -230,25 +224,21 @@ async def describe_and_call(folder: Path) -> None:
 @contextlib.asynccontextmanager
 async def served(app: str) -> AsyncGenerator[str]:
     """An application in this folder, served by Uvicorn; gives its origin."""
-    process = await asyncio.create_subprocess_exec(
-        *[str(forked_python()), "-c", "import uvicorn; uvicorn.main()", app, "--port", "0"], stderr=PIPE
-    )
-    try:
-        port = None
+    words = ("-c", "import uvicorn; uvicorn.main()", app, "--port", "0")
+    async with piped(*words, program=forked_python()) as running:
+        process, port = running.process, None
         while port is None:
             line = (await within(process.stderr.readline(), 60)).decode()
             assert line, "it did not start"
             port = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
-        yield f"http://127.0.0.1:{port[1]}"
-    finally:
-        family = descendants(process.pid)
-        process.terminate()
         try:
-            await within(process.communicate(), 30)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        await gone(family)
+            yield f"http://127.0.0.1:{port[1]}"
+        finally:
+            family = descendants(process.pid)
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await within(process.communicate(), 30)
+    await gone(family)
 
 
 @of("json")

@@ -27,6 +27,7 @@ from support.cellblock_zygote import install, zygote
 from support.certificates import certificate
 from support.documents import ROOT, examples, statements
 from support.entries import plain_server
+from support.http_daemon import INITIALIZE
 
 pytestmark = pytest.mark.thorough
 
@@ -57,7 +58,7 @@ NOT_RUN: dict[str, str] = {
     r"cellblock status": "needs a daemon that runs; test_asking.py asks one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
     r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect.py starts some",
-    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_reload.py reads one",
+    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_serve.py reads one",
     r"uvicorn|^curl .*/scripts": "test_documentation.py serves app.py and sends the same request",
 }
 """By a pattern of the line: why it is not run. A pattern that fits no line fails the test."""
@@ -67,17 +68,6 @@ STANDS_FOR = {
     "https://cellblock.example.com/mcp --token-file token": "http://127.0.0.1:7433/mcp",
 }
 """What an example calls another machine is this one."""
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
 
 TOOLS = {
     "files": ["read_file", "write_file"],
@@ -148,17 +138,15 @@ class World:
         for folder in FOLDERS:
             (self.home / folder).mkdir(parents=True)
         servers = {}
+        texts = {"description": "Reads, and finds open issues", "inputSchema": {"type": "object"}}
         for name, tools in TOOLS.items():
-            about = "Reads, and finds open issues"
-            listed = [
-                {"name": tool, "description": about, "inputSchema": {"type": "object"}} for tool in tools
-            ]
+            listed = [{"name": tool, **texts} for tool in tools]
             definitions = self.home / ".definitions" / f"{name}.json"
             definitions.write_text(json.dumps({"pages": [listed]}), encoding="utf-8")
             servers[name] = plain_server("--definitions", definitions)
         of_wiki = {"wiki": {"url": "http://127.0.0.1:9/mcp", "disabled": True}}
         configuration = json.dumps({"mcpServers": {**servers, **of_wiki}, "cellblock": QUICK})
-        files = {
+        files: dict[str, str] = {
             "cellblock.json": configuration,
             ".config/cellblock/cellblock.json": configuration,
             ".cursor/mcp.json": json.dumps({"mcpServers": {"time": servers["time"]}}),
@@ -182,21 +170,17 @@ class World:
         if re.search(r"\S -- cellblock ", line):
             line = line.partition(" -- ")[2]
         command = line.partition("  #")[0].strip()
+        words = re.match(r"cellblock (\w+)", command)
+        name = words[1] if words else ""
+        if name in ("connect", "top", "dashboard", "restart", "logs", "status", "stop") and not self.serving:
+            # `status` and `stop` ask the daemon of the user's own file.
+            own = "" if name in ("status", "stop") else " --config cellblock.json"
+            self.serve(f"cellblock serve --http{own}")
         if re.match(r"cellblock serve --http", command):
             self.serve(command)
-            return
-        if (
-            re.match(r"cellblock (connect|top|dashboard|restart|logs|status|stop)\b", command)
-            and self.serving is None
-        ):
-            # `status` and `stop` ask the daemon of the user's own file.
-            own = "" if re.match(r"cellblock (status|stop)", command) else " --config cellblock.json"
-            self.serve(f"cellblock serve --http{own}")
-        if re.match(r"cellblock (connect|serve)", command):
+        elif name in ("connect", "serve"):
             self.asks_its_name(command)
-        elif re.match(r"cellblock (import|install)", command) and not re.search(
-            "--(dry-run|print|yes)", command
-        ):
+        elif name in ("import", "install") and not re.search("--(dry-run|print|yes)", command):
             self.answers(command)
         else:
             done = self.started(command, stdin=subprocess.DEVNULL)

@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp_types import CallToolResult, ListToolsResult
+from mcp import Client, MCPError
+from mcp_types import ListToolsResult
 
 from cellblock.types.check import compiler
-from support.cellblock_zygote import forked_cellblock
+from support.asking_client import stdio
 from support.entries import plain_server, write_config
 from support.public_servers import ServerEntry
 from support.waits import within
@@ -23,26 +21,17 @@ VARIABLES = {"name": "Buy milk", "due": "2026-12-01"}
 that is JSON."""
 
 
-@asynccontextmanager
-async def serving(config: Path, *arguments: str) -> AsyncIterator[Client]:
-    """`cellblock serve --stdio` with a configuration."""
-    command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(config.parent / "state")]
-    async with Client(
-        StdioServerParameters(command=str(forked_cellblock()), args=[*command, *arguments])
-    ) as client:
-        yield client
+def serving(config: Path) -> Client:
+    """A client of `cellblock serve --stdio` with a configuration."""
+    return Client(stdio(config, config.parent / "state"))
 
 
-def text_of(result: CallToolResult) -> str:
+async def ask(client: Client, tool: str, *, fails: bool = False, **arguments: Any) -> str:
+    """The text of an answer."""
+    result = await within(client.call_tool(tool, arguments))
+    assert result.is_error == fails, result.content
     (block,) = result.content
     return block.text
-
-
-async def ask(client: Client, tool: str, **arguments: Any) -> str:
-    """The text of an answer that is no error."""
-    result = await within(client.call_tool(tool, arguments))
-    assert not result.is_error, result.content
-    return text_of(result)
 
 
 async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
@@ -65,8 +54,11 @@ def script(use: str) -> str:
 
 async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_everything: ServerEntry) -> None:
     server_everything["env"] = VARIABLES
-    config = write_config(tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000)
-    async with serving(config, "--profile", "extended") as client:
+    extended = {"profile": "extended"}
+    config = write_config(
+        tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000, frontend=extended
+    )
+    async with serving(config) as client:
         before = await listed(client)
         assert [tool.name for tool in before.tools] == TOOLS
         unknown = await ask(client, "search_tools", query="environment variables", limit=1)
@@ -77,8 +69,7 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
             "No output schema defined by the upstream server. Inspect the return value in your script"
         )
 
-        first = await run(client, script("text.length"))
-        assert first["result"] > 0, first
+        assert (await run(client, script("text.length")))["result"] > 0
 
         # Same session, at once: the type is there.
         typed = await ask(client, "search_tools", query="environment variables", limit=1)
@@ -105,7 +96,7 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
         assert (await listed(client)).model_dump_json() == before.model_dump_json()
         assert client.instructions is not None and "Observed" not in client.instructions
     # A new session, which knows more, shows a client the same bytes.
-    async with serving(config, "--profile", "extended") as client:
+    async with serving(config) as client:
         assert (await listed(client)).model_dump_json() == before.model_dump_json()
         again = await ask(client, "search_tools", query="environment variables", limit=1)
         provenance = re.compile(r"Observed from [^;]*;")
@@ -128,8 +119,7 @@ async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
             ("search_tools", {"query": "x", "server": "plane"}, "Did you mean plain?"),
             ("list_servers", {"all": True}, "all"),
         ]:
-            refused = await within(client.call_tool(tool, arguments))
-            assert refused.is_error and expected in text_of(refused), refused
+            assert expected in await ask(client, tool, fails=True, **arguments)
         assert await ask(client, "search_tools", query="qqqqqqqq") == "// nothing found\n"
         with pytest.raises(MCPError, match="search_tools"):
             await within(client.call_tool("search", {"query": "x"}))

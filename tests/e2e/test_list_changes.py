@@ -17,11 +17,11 @@ from mcp.shared.subscriptions import ResourcesListChanged
 
 from support.asking_client import connect, over_http, stdio
 from support.entries import plain_server, write_config
-from support.http_daemon import TOOL, Daemon, daemon
+from support.http_daemon import TOOL, daemon
 from support.params import mostly
 from support.waits import until, until_found, within
 
-GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: NAME });'
+GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: "later" });'
 PLAIN = "codemode://servers/plain.d.ts"
 
 
@@ -43,24 +43,16 @@ class Told:
     async def hears(self, *wanted: str) -> None:
         await until(lambda: set(wanted) <= set(self.said), f"{wanted}, of which came {self.said}")
 
-    async def describes(self, tool: str) -> bool:
-        return tool in await self.description()
-
-    async def description(self) -> str:
+    async def describes(self, name: str) -> bool:
         (tool,) = (await within(self.client.list_tools())).tools
-        assert tool.description is not None
-        return tool.description
-
-
-async def resources_of(client: Client) -> list[str]:
-    return [str(one.uri) for one in (await within(client.list_resources())).resources]
+        return name in (tool.description or "")
 
 
 async def started(client: Client, declarations: str = PLAIN) -> None:
     """Waits until a server has started: its declarations are a resource then."""
 
     async def is_there() -> bool:
-        return declarations in await resources_of(client)
+        return declarations in [str(one.uri) for one in (await within(client.list_resources())).resources]
 
     await until_found(is_there, declarations)
 
@@ -71,12 +63,13 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
     holder: list[Told] = []
 
     async def on_message(message: object) -> None:
-        if mode == "auto":
-            return  # the stream below gives the same
-        if isinstance(message, types.ToolListChangedNotification):
-            holder[0].said.append("tools")
-        elif isinstance(message, types.ResourceListChangedNotification):
-            holder[0].said.append("resources")
+        kinds = {
+            types.ToolListChangedNotification: "tools",
+            types.ResourceListChangedNotification: "resources",
+        }
+        # The stream below gives the same.
+        if mode == "legacy" and type(message) in kinds:
+            holder[0].said.append(kinds[type(message)])
 
     client = Client(transport, mode=mode, message_handler=on_message, cache=None)
     async with client:
@@ -107,14 +100,9 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
                 await asyncio.wait([following])
 
 
-async def grow(client: Client, name: str) -> None:
-    done = await within(client.call_tool(TOOL, {"code": GROW.replace("NAME", json.dumps(name))}))
-    assert not done.is_error
-
-
 async def check(config: Path, asked: Told, *others: Told) -> None:
     """A tool more, and a server more: only that one changes the list of resources."""
-    await grow(asked.client, "later")
+    assert not (await within(asked.client.call_tool(TOOL, {"code": GROW}))).is_error
     for one in (asked, *others):
         await one.hears("tools", *([PLAIN] if one.modern else []))
         # The server's start may have been news to it, too, before its change was.
@@ -157,16 +145,12 @@ async def test_over_http_and_through_connect(tmp_path: Path) -> None:
     ):
         await check(tmp_path / "cellblock.json", first, second, third, fourth)
         assert (await running.ask("GET", "/readyz")).status == 200
-        await greeted_anew(running)
+        # What a new session is shown is of now, not of the daemon's start.
+        async with running.client("legacy") as late:
+            assert "- plain" in ((await late.list_tools()).tools[0].description or "")
         began = time.monotonic()
         running.process.terminate()
         await within(running.process.wait())
         assert time.monotonic() - began < 40
         await first.hears("ended")
         await third.hears("ended")
-
-
-async def greeted_anew(running: Daemon) -> None:
-    """What a new session is shown is of now, not of the daemon's start."""
-    async with running.client("legacy") as late:
-        assert "- plain" in ((await late.list_tools()).tools[0].description or "")

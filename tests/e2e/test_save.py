@@ -43,6 +43,12 @@ async def said(folder: Path, *words: str, code: int = 0) -> str:
     return done.out if code == 0 else done.out + done.err
 
 
+async def refused(folder: Path, *cases: tuple[tuple[str, ...], str]) -> None:
+    """Commands that are refused, each with what it says."""
+    for words, why in cases:
+        assert why in await said(folder, *words, code=2), words
+
+
 async def listed(folder: Path) -> dict[str, Any]:
     return {one["name"]: one for one in json.loads(await said(folder, "scripts", "list", "--json"))}
 
@@ -64,35 +70,34 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         text = file.read_text()
         assert "status: input.status, label: input.kind" in text and "of: input.status" in text
         assert '"readOnly": true' in text
-        assert "already" in await said(tmp_path, "save", run_id, "by_state", code=2)
-        assert "cannot be the name" in await said(tmp_path, "save", run_id, "../x", code=2)
-        assert "has no literal" in await said(tmp_path, "save", run_id, "other", "--param", "a=zzz", code=2)
-
         given = ("--input", json.dumps({"status": "closed", "kind": "bug"}))
-        assert "approve" in await said(tmp_path, "run", "--saved", "by_state", *given, code=2)
-        for misspelt in (
-            ("run", "--saved", "by_stat"),
-            ("scripts", "approve", "by_stat"),
-            ("test", "by_stat"),
-        ):
-            assert "Did you mean by_state?" in await said(tmp_path, *misspelt, code=2)
-        assert "nobody can be asked" in await said(tmp_path, "scripts", "approve", "by_state", code=2)
-        digest = (await listed(tmp_path))["by_state"]["digest"]
-        assert "another version" in await said(
-            tmp_path, "scripts", "approve", "by_state", "--digest", "sha256:0", code=2
+        run_saved, approve = ("run", "--saved", "by_state"), ("scripts", "approve", "by_state")
+        await refused(
+            tmp_path,
+            (("save", run_id, "by_state"), "already"),
+            (("save", run_id, "../x"), "cannot be the name"),
+            (("save", run_id, "other", "--param", "a=zzz"), "has no literal"),
+            ((*run_saved, *given), "approve"),
+            (("run", "--saved", "by_stat"), "Did you mean by_state?"),
+            (("scripts", "approve", "by_stat"), "Did you mean by_state?"),
+            (("test", "by_stat"), "Did you mean by_state?"),
+            (approve, "nobody can be asked"),
+            ((*approve, "--digest", "sha256:0"), "another version"),
         )
+        digest = (await listed(tmp_path))["by_state"]["digest"]
         shown = await said(tmp_path, "scripts", "approve", "by_state", "--digest", digest)
         assert "+const { total } = await list_issues" in shown
 
         # The documented line of a crontab.
-        ran = json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))
+        ran = json.loads(await said(tmp_path, *run_saved, *given))
         assert ran["result"]["of"] == "closed" and ran["result"]["total"] > 0
-        assert "does not fit" in await said(tmp_path, "run", "--saved", "by_state", "--input", "{}", code=2)
-        wrong = await said(tmp_path, "run", "--saved", "by_state", "--input", '{"sinc": 1}', code=2)
-        assert "/sinc is not a property that is known here" in wrong and " It needs " in wrong
         # What is not JSON, or no kept script's file, spoils nothing else.
-        assert "no JSON" in await said(
-            tmp_path, "run", "--saved", "by_state", "--input", '{"a": NaN}', code=2
+        await refused(
+            tmp_path,
+            ((*run_saved, "--input", "{}"), "does not fit"),
+            ((*run_saved, "--input", '{"sinc": 1}'), "/sinc is not a property that is known here"),
+            ((*run_saved, "--input", '{"sinc": 1}'), " It needs "),
+            ((*run_saved, "--input", '{"a": NaN}'), "no JSON"),
         )
         (tmp_path / "kept" / "other.ts").write_text("export const a = 1;\n")
         tested = await said(tmp_path, "test", code=1)
@@ -108,9 +113,7 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
 
         file.write_text(text.replace("{ total,", "{ total: 0 * total,"))
         assert (await listed(tmp_path))["by_state"]["state"] == "changed since it was approved"
-        assert (
-            json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))["result"] == ran["result"]
-        )
+        assert json.loads(await said(tmp_path, *run_saved, *given))["result"] == ran["result"]
         tested = await said(tmp_path, "test", "--offline", code=1)
         assert tested.startswith("by_state: broken (this is its file, not the version that runs)\n")
         assert "another result" in tested
@@ -119,25 +122,22 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         call = 'import { by_state } from "@codemode/scripts";\n'
         call += 'export default await by_state({ status: "open", kind: "ux" });'
         assert (await run(served, code=call)).structured_content["result"]["of"] == "open"
-        assert "Did you mean by_state?" in await said(tmp_path, "scripts", "remove", "by_stat", code=2)
+        await refused(tmp_path, (("scripts", "remove", "by_stat"), "Did you mean by_state?"))
         await said(tmp_path, "scripts", "remove", "by_state")
         assert (await run(served, code=call)).structured_content["result"] is None
-        assert "No version" in await said(tmp_path, "scripts", "remove", "by_state", code=2)
+        await refused(tmp_path, (("scripts", "remove", "by_state"), "No version"))
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(180)
 async def test_an_agent_and_a_page_only_propose(tmp_path: Path) -> None:
     async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
-        told = (await run(served, code=CODE, propose="by_agent")).structured_content["diagnostics"]
-        assert [one["code"] for one in told] == ["SCRIPT_PROPOSED"]
-        told = (await run(served, code=CODE + "// evil", propose="by_agent")).structured_content[
-            "diagnostics"
-        ]
-        assert [one["code"] for one in told] == ["SCRIPT_NOT_PROPOSED"]
+        for code, told in ((CODE, "SCRIPT_PROPOSED"), (CODE + "// evil", "SCRIPT_NOT_PROPOSED")):
+            done = (await run(served, code=code, propose="by_agent")).structured_content
+            assert [one["code"] for one in done["diagnostics"]] == [told]
         assert "evil" not in (tmp_path / "kept" / "by_agent.ts").read_text()
-        refused = await run(served, code=CODE, propose="../x")
-        assert refused.is_error and "Give `propose` as a name" in refused.content[0].text
+        wrong = await run(served, code=CODE, propose="../x")
+        assert wrong.is_error and "Give `propose` as a name" in wrong.content[0].text
 
         run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
         for path, headers, status in [
@@ -156,8 +156,8 @@ async def test_an_agent_and_a_page_only_propose(tmp_path: Path) -> None:
 async def test_a_client_that_may_not_propose(tmp_path: Path) -> None:
     section: dict[str, Any] = {**SECTION, "scripts": {"dir": "kept"}}
     async with daemon(tmp_path, **section) as served:
-        refused = await run(served, code="1", propose="by_agent")
-        assert refused.is_error and "may not propose" in refused.content[0].text
+        wrong = await run(served, code="1", propose="by_agent")
+        assert wrong.is_error and "may not propose" in wrong.content[0].text
         assert not (tmp_path / "kept").exists()
 
 

@@ -137,18 +137,18 @@ class Generated:
         return f"bad({self._site()}, {self._ms()})" if self._random.random() < 0.3 else self._call()
 
     def _promise(self) -> str:
-        kind = self._random.randrange(5)
-        if kind == 0:
-            return f'sleep({self._ms()}).then(() => "slept")'
-        if kind == 1:
-            return f"{self._call()}.then((first) => {self._call()}.then((second) => [first.key, second.key]))"
-        if kind == 2:
-            return f"{self._call()}.finally(() => note('finally', Math.random()))"
-        if kind == 3:
-            return (
+        makers = [
+            lambda: f'sleep({self._ms()}).then(() => "slept")',
+            lambda: (
+                f"{self._call()}.then((first) => {self._call()}.then((second) => [first.key, second.key]))"
+            ),
+            lambda: f"{self._call()}.finally(() => note('finally', Math.random()))",
+            lambda: (
                 f"(async () => {{ await null; await sleep({self._ms()}); return await {self._call()}; }})()"
-            )
-        return self._call()
+            ),
+            self._call,
+        ]
+        return self._random.choice(makers)()
 
     def _promises(self) -> str:
         return ", ".join(self._promise() for _ in range(self._random.randint(2, 4)))
@@ -214,16 +214,16 @@ class Generated:
 
     def _end(self) -> str:
         result = "globalThis.__codemode_result__ = out;"
-        kind = self._random.randrange(10)
-        if kind == 0:
-            return f"{result} throw new Error(`at the end ${{out.length}}`);"
-        if kind == 1:
-            return f"{result} void bad({self._site()}, 0).then(note); await sleep({MAX_MS + 2});"
-        if kind == 2:
-            return f"{result} setTimeout(() => {{ throw new TypeError('in a timer'); }}, 1); await sleep(20);"
-        if kind == 3:
-            return "export default async () => { await sleep(1); return out; };"
-        return result
+        makers = [
+            lambda: f"{result} throw new Error(`at the end ${{out.length}}`);",
+            lambda: f"{result} void bad({self._site()}, 0).then(note); await sleep({MAX_MS + 2});",
+            lambda: (
+                f"{result} setTimeout(() => {{ throw new TypeError('in a timer'); }}, 1); await sleep(20);"
+            ),
+            lambda: "export default async () => { await sleep(1); return out; };",
+            *[lambda: result] * 6,
+        ]
+        return self._random.choice(makers)()
 
 
 class User:
