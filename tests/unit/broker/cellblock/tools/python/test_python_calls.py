@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -39,9 +39,9 @@ from cellblock.tools.python.tool_results import ResultForm
 from support.tool_schemas import MOST, data_of
 from support.waits import until, within
 
-BOUND = 20.0
+from .conftest import Call
 
-Call = Callable[..., Awaitable[Any]]
+BOUND = 20.0
 
 
 @pytest.fixture
