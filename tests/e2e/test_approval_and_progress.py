@@ -118,11 +118,13 @@ async def test_the_clock_stands_still_while_the_user_thinks(fronts: Fronts, fron
             return "accept"
 
         asked.answer = think
-        code = """
+        response = await asked.run(
+            """
             import { give, echo } from "@codemode/servers/plain";
             globalThis.__codemode_result__ = await Promise.all([give({ a: 1 }), echo({ b: 2 })]);
-        """
-        response = await asked.run(code, limits={"timeoutMs": 1000})
+        """,
+            limits={"timeoutMs": 1000},
+        )
         assert response["result"] == [{"a": 1}, '{"b": 2}'], response
         # Where the client goes away with the question, the run is parked meanwhile.
         assert mode == "auto" or response["usage"]["approvalWaitMs"] >= 1500
@@ -233,13 +235,15 @@ async def test_progress_and_logs_go_on_after_a_question(fronts: Fronts, front: s
     """Where the client comes back in a request of its own, too."""
     async with fronts.client(front, mode, level="info") as asked:
         asked.answer = always("accept")
-        code = """
+        await asked.run(
+            """
             import { give, echo, wait } from "@codemode/servers/plain";
             await echo({}); console.log("before");
             await give({}); console.log("after");
             await wait({ ms: 1000 });
-        """
-        await asked.run(code, told=True)
+        """,
+            told=True,
+        )
         assert [data for _, data in asked.logs] == ["before", "after"]
         # The last report may come before the last call's end, or after it.
         assert re.search(r"[123] tool calls?; last log: after", asked.progress[-1][1])

@@ -503,14 +503,3 @@ def test_a_damaged_pin_file_is_made_anew_only_on_request(
     assert file.read_text() == "{"
     command("files", "--all")
     assert "all of its tools (1) are as they were pinned" in command("files", "--show").out
-
-
-def test_what_cannot_be_approved_is_a_usage_error(command: Command, definitions: Callable[..., None]) -> None:
-    definitions(READ)
-    for arguments, said in [
-        (("fils", "--all"), "Did you mean files?"),
-        (("files", "read_fil"), "Did you mean read_file?"),
-        (("files", "read_file", "--all"), "name tools, or give --all"),
-    ]:
-        refused = command(*arguments, code=2)
-        assert said in refused.err and refused.out == ""
