@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -15,32 +16,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
-# Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
 from support.cellblock_zygote import SHARED, fork_hosts, forked_python
 from support.entries import REUSE
-from support.public_servers import (
-    git_repository,
-    server_everything,
-    server_filesystem,
-    server_git,
-    server_memory,
-    server_time,
-)
-
-__all__ = [
-    "git_repository",
-    "server_everything",
-    "server_filesystem",
-    "server_git",
-    "server_memory",
-    "server_time",
-]
-
 
 pytest_plugins = [
     "support.clauses",
-    "support.log_records",
     "support.postgresql",
+    "support.public_servers",
     "support.retries",
     "support.ring",
     "support.scripted_broker",
@@ -111,3 +93,21 @@ def short_path() -> Iterator[Path]:
 def anyio_backend() -> str:
     """Cellblock is asyncio all through; session scope, so that fixtures of any scope may be async."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def records() -> Generator[list[str]]:
+    """Every log record of this process in a file of tests, formatted."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
+
+    handler, root = Keep(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield kept
+    root.setLevel(level)
+    root.removeHandler(handler)

@@ -1,6 +1,6 @@
 """Asks what a model is told of wrong scripts.
 
-The scripts and commands are those of tests/support/feedback_cases.py.
+The scripts and commands are those of tests/support/feedback.py.
 
     bash scripts/bench feedback            prints the answers
     bash scripts/bench feedback --write    writes tests/fixtures/model-feedback.md
@@ -16,9 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import ROOT, parser
-from support.feedback import answers
-from support.feedback_cases import all_cases, worlds
-from support.feedback_page import PAGE, page
+from support.feedback import MODEL_FEEDBACK, all_cases, answers, page, worlds
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,8 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         said = answers(cellblock, worlds(Path(folder)), all_cases(), Path(folder))
     text = page(said)
     if options.write:
-        PAGE.write_text(text, "utf-8")
-        print(f"wrote {PAGE.relative_to(ROOT)}")
+        MODEL_FEEDBACK.write_text(text, "utf-8")
+        print(f"wrote {MODEL_FEEDBACK.relative_to(ROOT)}")
     else:
         print(text)
     return 0

@@ -241,6 +241,20 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     ) in note.message
 
 
+async def test_a_member_that_a_result_has_twice_is_told_once(tmp_path: Path, records: list[str]) -> None:
+    result = '{"structuredContent": {"list": [{"id": 1}, {"é": 1, "id": 2, "é": 3}]}}'
+    code = f"""
+        import {{ raw }} from "@codemode/servers/plain";
+        const results = [];
+        for (let k = 0; k < 2; k++) results.push(await raw({{ text: {json.dumps(f'"result": {result}')} }}));
+        globalThis.__codemode_result__ = results;
+    """
+    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+        assert succeeded(await within(broker.run(code))) == [{"list": [{"id": 1}, {"é": 3, "id": 2}]}] * 2
+    told = [text for text in records if "twice; the last is taken" in text]
+    assert len(told) == 1 and r'A result has the member "\u00e9" twice' in told[0]
+
+
 async def test_what_a_server_says_at_the_first_start_is_told_while_it_starts_again(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     starts = (

@@ -33,8 +33,7 @@ class Dojo:
         self.made: list[Any] = []
 
     def tools(self) -> list[dict[str, Any]]:
-        own = [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")]
-        return own + [
+        return [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")] + [
             {
                 "name": tool.name,
                 "description": tool.description,
@@ -81,33 +80,35 @@ def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
+def answer(dojo: Dojo, method: object, params: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request, or its error."""
+    if method == "initialize":
+        info = {"name": "agentdojo", "version": VERSION}
+        said = {
+            "capabilities": {"tools": {}},
+            "serverInfo": info,
+            "protocolVersion": params["protocolVersion"],
+        }
+        return {"result": said}
+    if method == "tools/list":
+        return {"result": {"tools": dojo.tools()}}
+    if method != "tools/call":
+        return {"error": {"code": -32601, "message": "no"}}
+    try:
+        said = dojo.called(params["name"], params.get("arguments") or {})
+        structured = json.loads(json.dumps(said, default=_plain))
+        return {"result": {"content": [], "structuredContent": structured}}
+    except Exception as error:  # noqa: BLE001 - tools of the package raise what they like
+        return {"result": {"content": [{"type": "text", "text": repr(error)}], "isError": True}}
+
+
 def main() -> None:
     dojo = Dojo(sys.argv[1])
     for line in sys.stdin:
         message: dict[str, Any] = json.loads(line)
-        method: object = message.get("method")
-        params: dict[str, Any] = message.get("params") or {}
-        if "id" not in message:
-            continue
-        result: dict[str, Any] | None = None
-        if method == "initialize":
-            info = {"name": "agentdojo", "version": VERSION}
-            result = {
-                "protocolVersion": params["protocolVersion"],
-                "capabilities": {"tools": {}},
-                "serverInfo": info,
-            }
-        elif method == "tools/list":
-            result = {"tools": dojo.tools()}
-        elif method == "tools/call":
-            try:
-                said = dojo.called(params["name"], params.get("arguments") or {})
-                result = {"content": [], "structuredContent": json.loads(json.dumps(said, default=_plain))}
-            except Exception as error:  # noqa: BLE001 - tools of the package raise what they like
-                result = {"content": [{"type": "text", "text": repr(error)}], "isError": True}
-        answer = {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+        if "id" in message:
+            said = answer(dojo, message.get("method"), message.get("params") or {})
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
 
 
-if __name__ == "__main__":
-    main()
+main()

@@ -21,10 +21,9 @@ TOOLS: list[dict[str, Any]] = [
 def result_of(line: bytes, method: str, params: dict[str, Any]) -> bytes:
     """The result of a request, as JSON."""
     if method == "initialize":
-        info = {"name": "large", "version": "1"}
         said = {
             "capabilities": {"tools": {}},
-            "serverInfo": info,
+            "serverInfo": {"name": "large", "version": "1"},
             "protocolVersion": params["protocolVersion"],
         }
         return json.dumps(said).encode()

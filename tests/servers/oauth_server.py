@@ -6,7 +6,10 @@ checked by them) over a real store of clients, codes and tokens. Consent is aske
 
 Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--modern-only] [--no-registration]
 [--wrong-issuer] [--client ID:SECRET] [--client-key FILE] [--client-scope SCOPES] [--metadata-ca FILE] [--ledger FILE]
-[--slow-token MS]``.
+[--slow-token MS]``; with ``--modern-only`` it speaks, over HTTP, no revision with sessions.
+
+Or, behind an authorization server that is not ours: ``[--introspecting] [--ledger FILE]``. Then it asks that one whose
+a token is (RFC 7662), writes its port as its first line, and reads the issuer from its stdin.
 """
 
 import argparse
@@ -73,33 +76,27 @@ class Authority:
         self.used: dict[str, str] = {}
         self.ended: set[str] = set()
         self.person = "ada"
-        self.whose: dict[str, str] = {}
-        self.client_key = ""
         if parsed.client:
             client_id, _, secret = parsed.client.partition(":")
-            self.clients[client_id] = OAuthClientInformationFull(
-                client_id=client_id,
-                client_secret=secret,
-                token_endpoint_auth_method="client_secret_basic",
-                grant_types=["client_credentials"],
-                scope=parsed.client_scope,
-            )
-
+            self._know(client_id, "client_secret_basic", client_secret=secret)
         if parsed.client_key:
-            self.clients["signer"] = OAuthClientInformationFull(
-                client_id="signer",
-                token_endpoint_auth_method="private_key_jwt",
-                grant_types=["client_credentials"],
-                scope=parsed.client_scope,
-            )
-            self.client_key = parsed.client_key.read_text("ascii")
+            self._know("signer", "private_key_jwt")
+
+    def _know(self, client_id: str, method: Any, **more: Any) -> None:
+        self.clients[client_id] = OAuthClientInformationFull(
+            client_id=client_id,
+            token_endpoint_auth_method=method,
+            grant_types=["client_credentials"],
+            scope=self.options.client_scope,
+            **more,
+        )
 
     def asserted(self, assertion: str) -> str | None:
         """Who has signed an assertion (RFC 7523, section 3); None when nobody that is known has."""
         try:
             claims = jwt.decode(
                 assertion,
-                self.client_key,
+                self.options.client_key.read_text("ascii"),
                 algorithms=["RS256", "ES256", "EdDSA"],
                 audience=self.issuer,
                 issuer="signer",
@@ -147,9 +144,14 @@ class Authority:
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         login = secrets.token_hex(8)
-        self.whose[login] = authorization_code.subject or "ada"
         self.note("code", resource=authorization_code.resource)
-        return self.grant(client.client_id, authorization_code.scopes, authorization_code.resource, login)
+        return self.grant(
+            client.client_id,
+            authorization_code.scopes,
+            authorization_code.resource,
+            login,
+            authorization_code.subject,
+        )
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -169,7 +171,7 @@ class Authority:
         self.note("refresh", resource=refresh_token.resource)
         # The token is used up by now: whoever hangs up has lost it.
         await asyncio.sleep(self.options.slow_token / 1000)
-        return self.grant(client.client_id, scopes, refresh_token.resource, login)
+        return self.grant(client.client_id, scopes, refresh_token.resource, login, refresh_token.subject)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         found = self.access.get(token)
@@ -189,15 +191,22 @@ class Authority:
             self.ended.add(known[1])
 
     def grant(
-        self, client_id: str, scopes: list[str], resource: str | None, login: str, *, renewable: bool = True
+        self,
+        client_id: str,
+        scopes: list[str],
+        resource: str | None,
+        login: str,
+        person: str | None = "ada",
+        *,
+        renewable: bool = True,
     ) -> OAuthToken:
-        """New tokens of a login."""
+        """New tokens of a person's login."""
         access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
-        shared: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
-        self.access[access] = AccessToken(token=access, subject=self.whose.get(login, "ada"), **shared), login
+        own = {"client_id": client_id, "scopes": scopes, "resource": resource, "subject": person}
+        self.access[access] = AccessToken(token=access, **own), login
         self.exact[access] = time.time() + self.options.life
         if renewable:
-            self.refresh[refresh] = RefreshToken(token=refresh, **shared), login
+            self.refresh[refresh] = RefreshToken(token=refresh, **own), login
         self.note("grant", access=access, refresh=refresh if renewable else None)
         return OAuthToken(
             access_token=access,
@@ -310,16 +319,13 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
             Route("/end", authority.end, methods=["POST"]),
             Route("/person", authority.sit_down, methods=["POST"]),
             Route("/token", token, methods=["POST"]),
-            *(
-                route
-                for route in routes
-                if route.path not in ("/token", "/.well-known/oauth-authorization-server")
-            ),
+            # Of those before, the first with a path is taken.
+            *routes,
         ]
     )
 
 
-def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
+def protected_app(authority: Any, parsed: argparse.Namespace) -> Starlette:
     """The MCP server: `whoami`, `slow`, `confess`, whose error quotes the token that it was shown, and `write`, which
     needs a scope of its own. Others than ada have a tool that is named after them, too."""
 
@@ -402,14 +408,42 @@ def modern(app: ASGIApp) -> ASGIApp:
     return check
 
 
+class Introspection:
+    """What `protected_app` asks an authorization server, in the place of our own."""
+
+    def __init__(self, issuer: str, resource: str, ledger: Path) -> None:
+        self.issuer, self.resource, self.ledger = issuer, resource, ledger
+        self._http = httpx2.AsyncClient(auth=("server", "s3cr3t"), trust_env=False, verify=False, timeout=30)
+
+    def note(self, event: str, **more: Any) -> None:
+        """Adds a line to the ledger."""
+        note(self.ledger, event, **more)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Whose the token is; None where it is of nobody, or for another server."""
+        answer = await self._http.post(f"{self.issuer}/token/introspection", data={"token": token})
+        found = answer.raise_for_status().json()
+        if not found["active"] or found.get("aud") != self.resource:
+            self.note("refused")
+            return None
+        scopes = found.get("scope", "").split()
+        return AccessToken(token=token, client_id=found["client_id"], scopes=scopes, subject=found["sub"])
+
+
+async def introspecting(ledger: Path) -> None:
+    """Serves the MCP server alone, once it was told the issuer."""
+    where, port = listener()
+    print(port, flush=True)
+    issuer = (await asyncio.to_thread(sys.stdin.readline)).strip()
+    authority = Introspection(issuer, f"http://127.0.0.1:{port}/mcp", ledger)
+    await over_http(protected_app(authority, argparse.Namespace(transport="http", modern_only=False)), where)
+
+
 async def main() -> None:
     """Serves until told to stop."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--life", type=float, default=600.0, help="of an access token, in seconds")
     parser.add_argument("--transport", choices=("http", "sse"), default="http")
-    parser.add_argument("--modern-only", action="store_true", help="speak no revision with sessions (http)")
-    parser.add_argument("--no-registration", action="store_true")
-    parser.add_argument("--wrong-issuer", action="store_true")
     parser.add_argument("--client", metavar="ID:SECRET", help="a client for the grant client_credentials")
     parser.add_argument(
         "--client-key", type=Path, metavar="FILE", help="the public key of a client that signs"
@@ -418,7 +452,12 @@ async def main() -> None:
     parser.add_argument("--metadata-ca", type=Path, metavar="FILE", help="take client id metadata documents")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="where events are written")
     parser.add_argument("--slow-token", type=float, default=0, metavar="MS", help="pause of each renewal")
+    for flag in ("--modern-only", "--no-registration", "--wrong-issuer", "--introspecting"):
+        parser.add_argument(flag, action="store_true")
     parsed = parser.parse_args()
+    if parsed.introspecting:
+        await introspecting(parsed.ledger)
+        return
     (issuer_socket, issuer_port), (mcp_socket, mcp_port) = listener(), listener()
     authority = Authority(parsed, f"http://127.0.0.1:{issuer_port}/", f"http://127.0.0.1:{mcp_port}/mcp")
     print(issuer_port, mcp_port, flush=True)
@@ -428,5 +467,4 @@ async def main() -> None:
     )
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())

@@ -250,16 +250,12 @@ def fails_this_time(times: int, file: str) -> bool:
 def main() -> int:
     """Serve, or fail as told. Returns the exit code."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--ledger")
-    parser.add_argument("--alone")
+    for name in ("ledger", "alone", "protocol", "definitions", "beside", "start-when"):
+        parser.add_argument(f"--{name}")
     parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
-    parser.add_argument("--protocol")
     parser.add_argument("--die-after", type=int)
     parser.add_argument("--unversioned", action="store_true")
-    parser.add_argument("--definitions")
-    parser.add_argument("--beside")
     parser.add_argument("--start-delay", type=float, default=0.0)
-    parser.add_argument("--start-when")
     options = parser.parse_args()
     if options.fail_starts and fails_this_time(int(options.fail_starts[0]), options.fail_starts[1]):
         sys.stderr.write("plain_server fails to start, as it was told\n")
@@ -273,5 +269,4 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

@@ -31,8 +31,6 @@ from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 
-PEOPLE: Final = ("alice", "bob", "carol")
-
 TOKEN_SECONDS: Final = 3
 
 RUNNERS: Final = 2
@@ -102,7 +100,10 @@ class Campaign:
                 await self._start(place)
                 stack.push_async_callback(lambda place=place: place.stack.aclose())
             tokens = NamedTokens(self.store)
-            self.people = [Person(name, await asyncio.to_thread(tokens.create, name)) for name in PEOPLE]
+            self.people = [
+                Person(name, await asyncio.to_thread(tokens.create, name))
+                for name in ("alice", "bob", "carol")
+            ]
             for person in self.people:
                 await self._log_in(person)
             runners = [self._runs(person) for person in self.people for _ in range(RUNNERS)]
@@ -280,7 +281,9 @@ class Campaign:
                 stack.callback(kill, process, group=False)
                 return process, int(await within(process.stdout.readline(), 60))
 
-            server, port = await begun(*forked_server("introspecting_server.py", self.ledger))
+            server, port = await begun(
+                *forked_server("oauth_server.py", "--introspecting", "--ledger", self.ledger)
+            )
             self.url = f"http://127.0.0.1:{port}/mcp"
             provider = SERVERS / "oidc_provider.mjs"
             _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS, self.ledger)

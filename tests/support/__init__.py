@@ -15,14 +15,13 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
-    replicas            several daemons on one PostgreSQL, and HAProxy in front of them
-    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped
+    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped, and
+                        several daemons on one PostgreSQL behind it
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
-    proxy_client        an MCP client of `serve --profile proxy`, over stdio
     modern_client       a client of MCP 2026-07-28, which has no sessions
-    asking_client       an MCP client with a user who answers questions
+    asking_client       an MCP client with a user who answers questions, and one of `serve --profile proxy`
     cellblock_zygote    `cellblock`, and servers made with the MCP SDK: imported once, forked for each start
     pseudo_terminal     a program in a terminal: its screen, and keys for it
     browser             a Chromium without a window
@@ -40,7 +39,6 @@ Parts of the broker and of the host
     loop_steps          what the longest step of the event loop takes
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
-    log_records         everything that this process logs
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     opened_journals     looks into journals as no product code does
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
@@ -48,8 +46,8 @@ Parts of the broker and of the host
     still_broker        a broker whose facts do not change, for metrics and the dashboard
     standing_service    what a front-end needs of a broker that runs nothing
     retries             other pauses between attempts to connect to servers
-    worker_owner        one worker: boots it, leases it, runs a script, records what it says
-    context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
+    worker_owner        one worker: boots it, leases it, runs a script, records what it says; and one whose runs have a
+                        V8 context each: runs scripts one after the other
     reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_histories       the world of random histories: executor, keeper, servers that ask, what may befall them, and the
@@ -70,8 +68,7 @@ Data
 
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
-    feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
-    feedback_cases      scripts and commands for each sentence of what wrong scripts are told
-    feedback_page       what a model is told of wrong scripts, as tests/fixtures/model-feedback.md has it
+    feedback            scripts and commands for each sentence of what wrong scripts are told, what Cellblock answers
+                        over `serve --stdio`, and the page of that, tests/fixtures/model-feedback.md
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

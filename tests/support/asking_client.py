@@ -12,6 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from support.cellblock_zygote import forked_cellblock
+from support.entries import write_config
 from support.http_daemon import TOOL, Daemon
 from support.waits import until, within
 
@@ -109,3 +110,19 @@ async def over_http(running: Daemon) -> AsyncGenerator[Any]:
     """The SDK's streamable HTTP transport."""
     async with httpx2.AsyncClient(headers=running.auth, timeout=60, trust_env=False, verify=False) as http:
         yield streamable_http_client(running.url, http_client=http)
+
+
+@asynccontextmanager
+async def proxy_client(
+    folder: Path, servers: dict[str, Any], *, mode: str = "auto", on_message: Any = None, **cellblock: Any
+) -> AsyncGenerator[Client]:
+    """A client whose servers' tools are each under one name; `cellblock` is the section of the configuration."""
+    config = write_config(folder, servers, **cellblock)
+    command = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
+    async with Client(
+        StdioServerParameters(command=str(forked_cellblock()), args=command),
+        mode=mode,
+        message_handler=on_message,
+        cache=None,
+    ) as client:
+        yield client

@@ -33,10 +33,10 @@ import functools
 import gc
 import importlib
 import json
+import marshal
 import os
 import runpy
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -109,7 +109,7 @@ PASSED_ON = tuple(
 
 # Only modules that are compiled into Python: `socket` and `json` would take longer than all the rest.
 CALLER = """#!{python} -IS
-import _signal, _socket, array, posix, sys
+import _signal, _socket, array, marshal, posix, sys
 files = []
 for name in posix.listdir("/dev/fd"):
     try:
@@ -121,14 +121,7 @@ ends = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 ends.connect({path!r})
 umask = posix.umask(0)
 posix.umask(umask)
-words = [word.encode("utf-8", "surrogateescape") for word in sys.argv[1:]]
-told = b"\\0".join([
-    {kind!r},
-    *(b"%d" % number for number in (posix.getpid(), umask, len(files), *files, len(words))),
-    posix.getcwdb(),
-    *words,
-    *(name + b"=" + value for name, value in posix.environ.items()),
-])
+told = marshal.dumps(({kind!r}, posix.getpid(), files, umask, posix.getcwdb(), sys.argv[1:], dict(posix.environ)))
 ends.sendmsg([len(told).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", files))])
 ends.sendall(told)
 for file in files:
@@ -165,19 +158,10 @@ def install(folder: Path, path: Path, name: str = "cellblock") -> Path:
 def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     """Runs one; `before` are the words in front of the program, as bubblewrap's. Afterwards it is gone."""
     words = [*before, sys.executable, __file__, str(path)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
+    # The end of its stdin is its end, so that it dies with the tests whatever happens.
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n", f"{words} does not start"
         yield process
-    finally:
-        # The end of its stdin is its end, so that it dies with the tests whatever happens.
-        process.stdin.close()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 _begun_by: Path | None = None
@@ -196,15 +180,10 @@ def _started() -> Path:
     process."""
     if shared := os.environ.get(SHARED):
         return Path(shared)
-    folder = Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
-    running = zygote(folder / "s")
-    running.__enter__()
-
-    def end() -> None:
-        running.__exit__(None, None, None)
-        shutil.rmtree(folder)
-
-    atexit.register(end)
+    stack = contextlib.ExitStack()
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cb-", dir="/tmp")))
+    stack.enter_context(zygote(folder / "s"))
+    atexit.register(stack.close)
     for name in ("cellblock", "python"):
         install(folder, folder / "s", name)
     return folder
@@ -262,7 +241,7 @@ def pid_of(caller: int) -> int:
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(BOUND_SECONDS)
         asking.connect(str(_own_zygote() / "s"))
-        told = b"%d" % caller
+        told = marshal.dumps(caller)
         asking.sendall(len(told).to_bytes(4, "big") + told)
         return int(asking.recv(64))
 
@@ -289,18 +268,23 @@ class Order:
 
     program: bytes
     caller: int
-    files: dict[int, int]
-    """The descriptors that the caller had, and what they are here."""
+    numbers: list[int]
+    """The descriptors that the caller had."""
     umask: int
     folder: bytes
     arguments: list[str]
     environment: dict[bytes, bytes]
+    here: list[int]
+    """What the descriptors are here."""
 
     def carry_out(self) -> int:
         """Runs the command in this process, as if it had begun here. Returns the exit code."""
-        above = max(*self.files, *self.files.values(), 2) + 1
-        moved = {file: fcntl.fcntl(here, fcntl.F_DUPFD, above) for file, here in self.files.items()}
-        for here in self.files.values():
+        above = max(*self.numbers, *self.here, 2) + 1
+        moved = {
+            file: fcntl.fcntl(here, fcntl.F_DUPFD, above)
+            for file, here in zip(self.numbers, self.here, strict=True)
+        }
+        for here in self.here:
             os.close(here)
         for file in (0, 1, 2):
             if file not in moved:
@@ -331,7 +315,7 @@ class Order:
         return main()
 
     def _stream(self, file: int, mode: str, errors: str) -> Any:
-        if file not in self.files:
+        if file not in self.numbers:
             return None
         by_line = file == 2 or os.isatty(file)
         return open(file, mode, 1 if by_line else -1, errors=errors, closefd=False)
@@ -390,11 +374,11 @@ class Zygote:
         if size == 0 or len(told) < size:
             # It was killed meanwhile.
             caller.close()
-        elif b"\0" not in told:
-            self._asking[int(told)] = caller
-            self._answer(int(told))
+        elif isinstance(asked := marshal.loads(told), int):
+            self._asking[asked] = caller
+            self._answer(asked)
         else:
-            order = _read(told, list(files))
+            order = Order(*asked, list(files))
             pid = os.fork()
             if pid == 0:
                 self._forget(caller)
@@ -477,24 +461,6 @@ def trust_machine() -> None:
         pass
 
     bubblewrap.try_out, host_process.run_selftest = tried, tested
-
-
-def _read(told: bytes, files: list[int]) -> Order:
-    words = iter(told.split(b"\0"))
-    program = next(words)
-    caller, umask, open_files = int(next(words)), int(next(words)), int(next(words))
-    numbers = [int(next(words)) for _ in range(open_files)]
-    arguments = [next(words) for _ in range(int(next(words)) + 1)]
-    environment = {name: value for name, _, value in (word.partition(b"=") for word in words)}
-    return Order(
-        program,
-        caller,
-        dict(zip(numbers, files, strict=True)),
-        umask,
-        arguments[0],
-        [os.fsdecode(word) for word in arguments[1:]],
-        environment,
-    )
 
 
 def _beginning(pid: int) -> str | None:

@@ -75,8 +75,7 @@ def entry(command: Sequence[str]) -> Entry:
 def settings(state_dir: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Settings:
     """Settings as if read from a file; `cellblock` are the sections of the `"cellblock"` key."""
     cellblock = {**for_tests(cellblock), "state_dir": str(state_dir)}
-    raw = {"mcpServers": dict(servers or {}), "cellblock": cellblock}
-    return parse_settings(raw)
+    return parse_settings({"mcpServers": dict(servers or {}), "cellblock": cellblock})
 
 
 def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@
 import sys
 import textwrap
 from pathlib import Path
-from typing import Final
 
 import msgpack
 import pytest
@@ -15,12 +14,12 @@ import cellblock_worker
 from cellblock_worker.confinement import confinement
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
-SITE_FOLDERS: Final = [
+SITE_FOLDERS = [
     str(Path(cellblock_worker.__file__).parents[1]),
     str(Path(msgpack.__file__).parents[1]),
 ]
 
-PRELUDE: Final = """
+PRELUDE = """
 import os, sys, time
 from types import SimpleNamespace
 sys.path[:0] = {folders!r}

@@ -76,14 +76,11 @@ def is_ours(place: str, kind: str) -> bool:
     """Whether a thing cannot be told from one that Cellblock has made."""
     folder, _, name = place.rpartition("/")
     if kind == "file":
-        in_own = folder.startswith("outputs/") and not folder.endswith("12345678") and name == ID
-        return place in OURS or in_own or name == "dep_analysis_cache_v2"
+        is_output = folder.startswith("outputs/") and not folder.endswith("12345678") and name == ID
+        return place in OURS or is_output or name == "dep_analysis_cache_v2"
     # An empty folder where Cellblock and Deno make theirs; and a socket.
-    return (
-        kind == "folder"
-        and folder.startswith(("run/OWN", "run/LEFT"))
-        and name in ("deno-dir", "filled", "shown", "npm")
-    ) or (kind == "socket" and name == "hosts.sock")
+    is_made = folder.startswith(("run/OWN", "run/LEFT")) and name in ("deno-dir", "filled", "shown", "npm")
+    return (kind == "folder" and is_made) or (kind == "socket" and name == "hosts.sock")
 
 
 class Foreign:
@@ -106,19 +103,15 @@ class Foreign:
             part.is_symlink() or (part.exists() and not part.is_dir()) for part in path.parents
         ):
             return False
-        missing = [part for part in path.parents if not part.exists()]
-        for part in reversed(missing):
+        for part in reversed([part for part in path.parents if not part.exists()]):
             part.mkdir()
             self.planted.append(part)
         if kind == "file":
             path.write_bytes(os.urandom(100))
-            # Old things are removed first, where age is looked at.
-            os.utime(path, (1, 1))
         elif kind in ("folder", "full folder"):
             path.mkdir()
             if kind == "full folder":
                 (path / "model.bin").write_bytes(os.urandom(100))
-            os.utime(path, (1, 1))
         elif kind == "pipe":
             os.mkfifo(path)
         elif kind == "socket":
@@ -128,6 +121,9 @@ class Foreign:
             path.symlink_to(
                 self._outside / {"link to a file": "file", "link to a folder": "folder"}.get(kind, "nothing")
             )
+        if kind in ("file", "folder", "full folder"):
+            # Old things are removed first, where age is looked at.
+            os.utime(path, (1, 1))
         self.planted.append(path)
         return True
 

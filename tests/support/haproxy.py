@@ -1,13 +1,24 @@
-"""HAProxy, the machine's or unpacked below `.servers`, with the rules of `deploy/haproxy/haproxy.cfg`."""
+"""HAProxy, the machine's or unpacked below `.servers`, with the rules of `deploy/haproxy/haproxy.cfg`; and several real
+daemons behind one address.
+"""
 
+import asyncio
+import contextlib
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+
+from support.http_daemon import Daemon, daemon
+from support.http_server import free_port
+from support.waits import until, within
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
@@ -70,3 +81,66 @@ def states(admin: Path) -> list[str]:
     except OSError:
         return []
     return [row.split(",")[17] for row in rows if row.startswith("brokers,b")]
+
+
+KEY = b64encode(bytes(range(32))).decode()
+
+SECTION: dict[str, Any] = {
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+}
+
+
+@dataclass
+class Fleet:
+    """Daemons that share a state, and their balancer."""
+
+    daemons: list[Daemon]
+    port: int
+    database: str
+
+    def behind(self) -> Daemon:
+        """The daemons as clients reach them."""
+        return replace(self.daemons[0], port=self.port, tls=None)
+
+
+@contextlib.asynccontextmanager
+async def fleet(
+    folder: Path,
+    database: str,
+    *options: str,
+    count: int = 2,
+    tls: ssl.SSLContext | None = None,
+    balancer_tls: str = "",
+    **cellblock: Any,
+) -> AsyncGenerator[Fleet]:
+    """So many daemons on one PostgreSQL, with the token of one state directory."""
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        daemons: list[Daemon] = []
+        # One after the other: the first one makes the token.
+        for number in range(count):
+            section = {**SECTION, "state": {"url": database, "key": KEY, "broker": f"b{number}"}, **cellblock}
+            http = {"allowed_hosts": [f"127.0.0.1:{port}"]}
+            daemons.append(
+                await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
+            )
+        await stack.enter_async_context(_balancing(folder, port, daemons, balancer_tls))
+        yield Fleet(daemons, port, database)
+
+
+@contextlib.asynccontextmanager
+async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: str) -> AsyncGenerator[None]:
+    """Balances by HAProxy inside the block."""
+    brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
+    file, admin = folder / "haproxy.cfg", folder / "admin"
+    file.write_text(configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(PROGRAM, "-db", "-f", str(file)), env=os.environ | ENVIRONMENT
+    )
+    try:
+        await until(lambda: states(admin).count("UP") == len(daemons), "HAProxy has found all brokers ready")
+        yield
+    finally:
+        process.kill()
+        await within(process.wait())

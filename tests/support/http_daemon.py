@@ -88,16 +88,10 @@ class Daemon:
         async with http, Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
             yield client
 
-    async def raw(self, data: bytes, *, bound: float = 20.0) -> Answer | None:
+    async def raw(self, data: bytes) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
-        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
-        try:
-            with contextlib.suppress(ConnectionError):
-                writer.write(data)
-                await writer.drain()
-            return await within(read_answer(reader), bound)
-        finally:
-            writer.close()
+        async with connected(self, data) as reader:
+            return await within(read_answer(reader), 20)
 
     async def ask(
         self,
@@ -127,8 +121,7 @@ class Daemon:
 
     async def live(self) -> int:
         """How many runs are under way."""
-        state = await self.ask("GET", "/dashboard/state", headers=self.auth)
-        return len(json.loads(state.body)["live"])
+        return len(json.loads((await self.ask("GET", "/dashboard/state", headers=self.auth)).body)["live"])
 
     async def until_live(self, number: int) -> None:
         """Waits until it is so many."""
@@ -145,8 +138,7 @@ class Daemon:
 async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
     """One response, with as much of its body as its length says."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        lines = head.decode("latin-1").split("\r\n")
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines[1:] if line)
@@ -158,26 +150,27 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
 
 
 @contextlib.asynccontextmanager
-async def streaming(
-    served: Daemon, method: str, headers: Mapping[str, str], body: bytes = b""
-) -> AsyncGenerator[asyncio.StreamReader]:
-    """What comes back on a connection of its own, which is cut at the end."""
+async def connected(served: Daemon, data: bytes) -> AsyncGenerator[asyncio.StreamReader]:
+    """What comes back to bytes on a connection of their own, which is cut at the end."""
     reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
     try:
-        writer.write(served.request(method, "/mcp", headers=headers, body=body))
+        writer.write(data)
         yield reader
     finally:
         writer.transport.abort()
 
 
+def streaming(
+    served: Daemon, method: str, headers: Mapping[str, str], body: bytes = b""
+) -> contextlib.AbstractAsyncContextManager[asyncio.StreamReader]:
+    """The same of one request."""
+    return connected(served, served.request(method, "/mcp", headers=headers, body=body))
+
+
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
-    """The answer, and the first message of its stream or of its body; then the connection is closed."""
-    reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
-    try:
-        writer.write(request)
+    """The answer, and the first message of its stream or of its body; then the connection is cut."""
+    async with connected(served, request) as reader:
         return await first_message(reader)
-    finally:
-        writer.close()
 
 
 async def first_message(reader: asyncio.StreamReader) -> tuple[Answer, dict[str, Any]]:
@@ -225,21 +218,12 @@ async def daemon(
     `constants` are as in `with_constants`."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
-    words = [
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--config",
-        str(config),
-        "--state-dir",
-        str(folder / "s"),
-        *options,
-    ]
+    serve = ("serve", "--http", "127.0.0.1:0", "--config", config, "--state-dir", folder / "s", *options)
     streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": DEVNULL, "stderr": PIPE}
     if console_script:
-        process = await asyncio.create_subprocess_exec(CELLBLOCK, *words, **streams)
+        process = await asyncio.create_subprocess_exec(CELLBLOCK, *serve, **streams)
     else:
-        process = await started(*words, **streams, env=with_constants(constants or {}))
+        process = await started(*serve, **streams, env=with_constants(constants or {}))
     family: list[psutil.Process] = []
     said: list[str] = []
     try:
@@ -249,9 +233,8 @@ async def daemon(
             said.append(line.decode())
         said.append((await within(process.stderr.readline())).decode())
         port = int(said[-2].strip().removesuffix("/mcp").rpartition(":")[2])
-        token_file = folder / "s" / "token"
         if token is None and "--no-auth" not in options:
-            token = token_file.read_text().strip()
+            token = (folder / "s" / "token").read_text().strip()
         running = Daemon(process, port, folder, token, tls, said)
         family = running.family()
         yield running
@@ -264,6 +247,5 @@ async def daemon(
             family += descendants(process.pid)
             process.kill()
             await process.wait()
-        rest = await within(process.stderr.read())
-        said.append(rest.decode())
+        said.append((await within(process.stderr.read())).decode())
         await gone(process for process in family if alive(process))

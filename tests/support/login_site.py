@@ -105,26 +105,17 @@ async def site(
     login: str = "each",
     **section: Any,
 ) -> AsyncGenerator[Site]:
-    async with contextlib.AsyncExitStack() as stack:
-        place = await stack.enter_async_context(world(folder))
+    async with world(folder) as place:
         servers = {"notes": {"url": place.url, "login": login}, "shared": {"url": place.url}}
         sections = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0}, **section}
-        served = await stack.enter_async_context(
-            daemon(
-                folder,
-                *options,
-                servers=servers,
-                http=http,
-                token="" if "oauth" in (http or {}) else None,
-                **sections,
-            )
-        )
-        made = Site(place, served, store or LocalStore(folder / "s"))
-        try:
-            yield made
-        finally:
-            for browser in made.browsers:
-                await browser.http.aclose()
+        token = "" if "oauth" in (http or {}) else None
+        async with daemon(folder, *options, servers=servers, http=http, token=token, **sections) as served:
+            made = Site(place, served, store or LocalStore(folder / "s"))
+            try:
+                yield made
+            finally:
+                for browser in made.browsers:
+                    await browser.http.aclose()
 
 
 @contextlib.asynccontextmanager

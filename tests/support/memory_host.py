@@ -60,7 +60,6 @@ class MemoryLink:
         self._max_message_bytes = max_message_bytes
         self._hosts: dict[bytes, ScriptedHost] = {}
         self._loop = asyncio.get_running_loop()
-        self._closed = False
 
     def attach(self, identity: bytes, host: "ScriptedHost") -> None:
         """Connects a host."""
@@ -73,10 +72,9 @@ class MemoryLink:
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Delivers in a later turn of the loop. Raises ConnectionError for an unknown host."""
         target = self._hosts.get(host)
-        if target is None or self._closed:
+        if target is None:
             raise ConnectionError("no such host")
-        copy = protocol.parse_to_host(message.packed())
-        self._loop.call_soon(target.broker_says, token, copy, body)
+        self._loop.call_soon(target.broker_says, token, protocol.parse_to_host(message.packed()), body)
 
     def reaches(self, host: bytes) -> bool:
         """Says whether a host is attached."""
@@ -88,11 +86,10 @@ class MemoryLink:
 
     def close(self) -> None:
         """Drops every host."""
-        self._closed = True
         self._hosts.clear()
 
     def _deliver_now(self, host: bytes, token: bytes, raw_header: bytes, body: bytes) -> None:
-        if self._closed or host not in self._hosts:
+        if host not in self._hosts:
             return
         try:
             message = protocol.parse_from_host(raw_header)
@@ -125,17 +122,16 @@ class HostedRun:
 
     def call(self, call_id: int, tool: str = "echo", value: Any = None) -> asyncio.Future[tuple[bool, Any]]:
         """A tool call; the future gives `ok` and the decoded answer."""
-        future = asyncio.get_running_loop().create_future()
-        self._replies[call_id] = future
         body = b"" if value is None else json.dumps(value).encode()
-        self.say(protocol.Call(id=call_id, server="tools", tool=tool), body)
-        return future
+        return self._ask(protocol.Call(id=call_id, server="tools", tool=tool), body)
 
     def query(self, call_id: int, op: Any, *arguments: Any) -> asyncio.Future[tuple[bool, Any]]:
         """A discovery request; like `call`."""
-        future = asyncio.get_running_loop().create_future()
-        self._replies[call_id] = future
-        self.say(protocol.Query(id=call_id, op=op), json.dumps(list(arguments)).encode())
+        return self._ask(protocol.Query(id=call_id, op=op), json.dumps(list(arguments)).encode())
+
+    def _ask(self, message: protocol.Call | protocol.Query, body: bytes) -> asyncio.Future[tuple[bool, Any]]:
+        future = self._replies[message.id] = asyncio.get_running_loop().create_future()
+        self.say(message, body)
         return future
 
     def done(self, value: Any = None, **fields: Any) -> None:
@@ -200,10 +196,9 @@ class ScriptedHost:
         self, capacity: int = 4, version: int = protocol.PROTOCOL_VERSION, *, shared: bool = False
     ) -> None:
         """Greets the broker."""
-        hello = protocol.Hello(
-            protocol=version, pid=1, capacity=capacity, deno="deno", layers=[], shared=shared
+        self.say(
+            protocol.Hello(protocol=version, pid=1, capacity=capacity, deno="deno", layers=[], shared=shared)
         )
-        self.say(hello)
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         """Says anything."""
@@ -230,8 +225,6 @@ class ScriptedHost:
                 self.places.append(message)
             case protocol.Reply() if run is not None:
                 run.on_reply(message, body)
-            case _:
-                return
 
     async def _played(self, run: HostedRun) -> None:
         if self.leases:
@@ -392,10 +385,8 @@ class World:
         **request: Any,
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
-        async with asyncio.timeout(BOUND):
-            return await self.executor.run(
-                {"code": code, **request}, Caller(grantee=grantee, observer=observer)
-            )
+        caller = Caller(grantee=grantee, observer=observer)
+        return await within(self.executor.run({"code": code, **request}, caller), BOUND)
 
     async def played(self, play: Play, code: str = "1", **request: Any) -> RunResponse:
         """The same by a host that comes for it."""

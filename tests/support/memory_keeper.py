@@ -127,21 +127,16 @@ class MemoryJournals(Journals):
             self.on_park(park)
             return park.written
         done: Future[bool] = Future()
-        is_written = not self.is_dead
-        if is_written:
-            try:
+        try:
+            if not self.is_dead:
                 self.store.write(head, pieces(), owner)
-            except TakenAway:
-                is_written = False
-        done.set_result(is_written)
+            done.set_result(not self.is_dead)
+        except TakenAway:
+            done.set_result(False)
         return done
 
     async def is_written(self, writing: Future[bool], bound: float = 0.0) -> bool:
-        if not writing.done():
-            over = asyncio.get_running_loop().create_future()
-            writing.add_done_callback(lambda _: over.done() or over.set_result(None))
-            await over
-        return writing.result()
+        return await asyncio.shield(asyncio.wrap_future(writing))
 
     async def asked(self, ask: Callable[[JournalStore], Any], default: Any) -> Any:
         if self.is_dead:

@@ -43,10 +43,8 @@ class World:
 
     @property
     def servers(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"url": self.url, **self.entry}
-        if self.transport == "sse":
-            entry["type"] = "sse"
-        return {"notes": entry}
+        kind = {"type": "sse"} if self.transport == "sse" else {}
+        return {"notes": {"url": self.url, **self.entry, **kind}}
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What happened at the authorization server and the protected server."""
@@ -93,25 +91,23 @@ class World:
 
     async def log_in_for(self, principal: str, name: str, *, store: Store | None = None) -> None:
         """Has a principal logged in, as the person of this name at the server."""
-        import httpx2
-
-        async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
-            (await http.post(f"{self.issuer}person", content=name)).raise_for_status()
+        await self._told("person", name)
         await self.log_in()
         mine = self.place().store()
-        record = await mine.load()
-        where = store or LocalStore(self.state)
-        await LoginStore(where, "notes", self.url, self.settings.cellblock.auth, person=principal).save(
-            record
-        )
+        await LoginStore(
+            store or LocalStore(self.state), "notes", self.url, self.settings.cellblock.auth, person=principal
+        ).save(await mine.load())
         await mine.delete()
 
     async def end_logins(self) -> None:
         """Ends every login at the authorization server."""
+        await self._told("end")
+
+    async def _told(self, what: str, content: str = "") -> None:
         import httpx2
 
         async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
-            (await http.post(f"{self.issuer}end")).raise_for_status()
+            (await http.post(f"{self.issuer}{what}", content=content)).raise_for_status()
 
 
 @contextlib.asynccontextmanager
@@ -132,13 +128,12 @@ async def world(
     try:
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
-        sections = {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock}
         yield World(
             folder,
             issuer,
             f"http://127.0.0.1:{mcp_port}/mcp",
             process,
-            sections,
+            {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock},
             transport=transport,
         )
     finally:

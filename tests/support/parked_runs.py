@@ -23,9 +23,9 @@ async def parked(served: Daemon, code: str) -> str:
     return response["usage"]["runId"]
 
 
-async def all_waiting(served: Daemon, headers: dict[str, str] | None = None) -> list[Any]:
+async def all_waiting(served: Daemon) -> list[Any]:
     """What the dashboard lists of the runs that wait."""
-    listed = await served.ask("GET", "/dashboard/parked", headers=headers or served.auth)
+    listed = await served.ask("GET", "/dashboard/parked", headers=served.auth)
     assert listed.status == 200
     return json.loads(listed.body)["runs"]
 
@@ -33,11 +33,11 @@ async def all_waiting(served: Daemon, headers: dict[str, str] | None = None) -> 
 async def until_parked(served: Daemon, count: int = 1) -> list[str]:
     """The ids of so many runs, when they wait."""
 
-    async def are_parked() -> bool:
-        return len(await all_waiting(served)) == count
+    async def look() -> list[str] | None:
+        runs = await all_waiting(served)
+        return [run["id"] for run in runs] if len(runs) == count else None
 
-    await until_found(are_parked, f"{count} runs wait")
-    return [run["id"] for run in await all_waiting(served)]
+    return await until_found(look, f"{count} runs wait")
 
 
 async def no_process(served: Daemon) -> None:
@@ -47,9 +47,9 @@ async def no_process(served: Daemon) -> None:
     await until(lambda: not any(map(workers_of, hosts)), "no worker is left")
 
 
-async def waiting(served: Daemon, run_id: str, headers: dict[str, str] | None = None) -> Any:
+async def waiting(served: Daemon, run_id: str) -> Any:
     """What the dashboard lists of a run; None where it does not wait."""
-    return next((run for run in await all_waiting(served, headers) if run["id"] == run_id), None)
+    return next((run for run in await all_waiting(served) if run["id"] == run_id), None)
 
 
 async def ended(served: Daemon, run_id: str) -> Any:

@@ -79,8 +79,7 @@ class Postgres:
                 self._own(copy)
                 settings.append(f"ssl_{name}_file={copy}")
             settings += ["ssl=on", f"port={self.port}"]
-        listen = "127.0.0.1" if tls else address
-        program = [str(binaries / "postgres"), "-D", data, "-k", data, "-h", listen]
+        program = [str(binaries / "postgres"), "-D", data, "-k", data, "-h", "127.0.0.1" if tls else address]
         self._command = [*dying, *program, *(part for one in settings for part in ("-c", one))]
         self.start()
 

@@ -8,9 +8,10 @@ Each fixture gives a new entry with its own data folder; no process is started h
 import os
 import subprocess
 from pathlib import Path
-from typing import TypedDict
 
 import pytest
+
+from support.entries import Entry as ServerEntry
 
 SERVERS = Path(__file__).resolve().parents[2] / ".servers"
 PYTHON_SERVERS = SERVERS / "venv" / "bin"
@@ -18,26 +19,17 @@ NODE = SERVERS / "node" / "bin" / "node"
 NODE_SERVERS = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"
 
 
-class ServerEntry(TypedDict):
-    """One entry of `mcpServers`."""
-
-    command: str
-    args: list[str]
-    env: dict[str, str]
-
-
 def require(*programs: Path) -> None:
     """Fail in CI, skip elsewhere, when one of the installed programs is missing.
 
     CI must not turn green by skipping what it is there to prove; a single `pytest` call at a desk may.
     """
-    missing = [str(program) for program in programs if not program.exists()]
-    if not missing:
-        return
-    message = f"public MCP servers are not installed (no {', '.join(missing)}): run `bash scripts/test` once"
-    if os.environ.get("CI"):
+    missing = ", ".join(str(program) for program in programs if not program.exists())
+    message = f"public MCP servers are not installed (no {missing}): run `bash scripts/test` once"
+    if missing and os.environ.get("CI"):
         pytest.fail(message, pytrace=False)
-    pytest.skip(message)
+    if missing:
+        pytest.skip(message)
 
 
 def node_entry(package: str, *args: str, env: dict[str, str] | None = None) -> ServerEntry:
@@ -109,19 +101,8 @@ def server_git(git_repository: Path) -> ServerEntry:
 
 def git(repository: Path, *args: str, day: int = 1) -> None:
     # Nobody's own git settings (hooks, signing, another default branch) may change what is made here.
-    identity = {
-        f"GIT_{role}_{what}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for what, value in (
-            ("NAME", "Test Author"),
-            ("EMAIL", "author@example.com"),
-            ("DATE", f"2025-03-0{day}T12:00:00+00:00"),
-        )
-    }
-    env = {
-        "PATH": os.environ["PATH"],
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        **identity,
-    }
-    subprocess.run(["git", *args], cwd=repository, env=env, check=True, capture_output=True)
+    who, when = ("user.name=Test Author", "user.email=author@example.com"), f"2025-03-0{day}T12:00:00+00:00"
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    env = {"PATH": os.environ["PATH"], "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when, **own}
+    command = ["git", "-c", who[0], "-c", who[1], *args]
+    subprocess.run(command, cwd=repository, env=env, check=True, capture_output=True)

@@ -95,8 +95,7 @@ class RayCluster:
 
 def own() -> None:
     """Starts the cluster, and does what the lines of stdin say until it ends."""
-    utils: Any = importlib.import_module("ray.cluster_utils")
-    cluster: Any = utils.Cluster(
+    cluster: Any = importlib.import_module("ray.cluster_utils").Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     raylets: dict[int, Any] = {}
@@ -105,8 +104,7 @@ def own() -> None:
     for line in sys.stdin:
         said = json.loads(line)
         if "add" in said:
-            node = cluster.add_node(num_cpus=said["add"])
-            raylet = node.all_processes["raylet"][0].process
+            raylet = cluster.add_node(num_cpus=said["add"]).all_processes["raylet"][0].process
             raylets[raylet.pid] = raylet
             print(json.dumps({"raylet": raylet.pid}), flush=True)
             continue

@@ -27,15 +27,9 @@ def server_of(
 ) -> ServerEntry:
     """A server with tools as in an answer to `tools/list`."""
     listed = {tool["name"]: tool for tool in tools}
+    members = ("description", "annotations", "inputSchema", "outputSchema")
     entries = tuple(
-        ToolEntry(
-            tool_name,
-            export,
-            listed[tool_name].get("description"),
-            listed[tool_name].get("annotations"),
-            listed[tool_name].get("inputSchema"),
-            listed[tool_name].get("outputSchema"),
-        )
+        ToolEntry(tool_name, export, *(listed[tool_name].get(member) for member in members))
         for tool_name, export in export_names(listed).items()
     )
     return ServerEntry(server_id, name, server_id, version, tools=entries)

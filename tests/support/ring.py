@@ -24,18 +24,18 @@ class Ring(KeyringBackend):
 
     def get_password(self, service: str, username: str) -> str | None:
         self.asked += 1
-        if self.locked:
-            raise RuntimeError("locked")
-        if self.waits is not None:
-            self.waits.wait(WAIT_BOUND_SECONDS)
+        self._open()
         return self.entries.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
+        self._open()
+        self.entries[service, username] = password
+
+    def _open(self) -> None:
         if self.locked:
             raise RuntimeError("locked")
         if self.waits is not None:
             self.waits.wait(WAIT_BOUND_SECONDS)
-        self.entries[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:
         del self.entries[service, username]

@@ -62,9 +62,8 @@ class Tools:
     async def elicits(self, value: dict[str, Any], origin: CallOrigin) -> Any:
         """Answers when its server has an answer to what that asks; no client is there to ask its user."""
         key = self._begin(value)
-        answer: object = None
-        if origin.asked is not None:
-            answer = await origin.asked(types.ElicitRequest(params=FORM), _nobody)
+        asked = origin.asked
+        answer = None if asked is None else await asked(types.ElicitRequest(params=FORM), _nobody)
         self.got[key].append(answer.action if isinstance(answer, types.ElicitResult) else REFUSED)
         return self._complete(key)
 
@@ -93,9 +92,8 @@ class Tools:
         self._begin(value)
         raise asyncio.CancelledError
 
-    async def asks(self, value: dict[str, Any]) -> Any:
-        """Answers at once, when a person has allowed it."""
-        return self._complete(self._begin(value))
+    asks = echo
+    """Is called when a person has allowed it."""
 
     def _begin(self, value: dict[str, Any]) -> tuple[str, int]:
         key = (value["run"], value["id"])
@@ -152,13 +150,10 @@ class ModelRun:
     """Those of the calls that were not answered from the journal, and wait for nobody."""
     asked: set[int] = field(default_factory=set[int])
     """Those of the calls that wait for a person."""
-    killed: bool = False
     last_id: int = 0
     logs: int = 0
-    settled: bool = False
-    """The script has settled."""
     good: bool = False
-    """It has, with a result."""
+    """The script has settled, with a result."""
     reason: str | None = None
     lost: bool = False
 
@@ -174,19 +169,17 @@ class ModelRun:
                 self._go_on()
             case protocol.Ended():
                 if self.state is State.RUNNING:
-                    self.settled, self.good = has_settled, message.outcome == "done" and body == b'"result"'
+                    self.good = message.outcome == "done" and body == b'"result"'
                 self.reason, self.state = message.reason, State.OVER
             case protocol.Log():
                 self.logs += 1
             case protocol.Call() | protocol.Query() if self.state is State.RUNNING:
                 self._called(message)
-            case _:
-                return
 
     def kill(self) -> None:
         """The broker asks for the worker's death."""
         if self.state in (State.SENT, State.RUNNING):
-            self.state, self.killed = State.KILLING, True
+            self.state = State.KILLING
         elif self.park is not None and not self.task.done():
             # What is written of it is ended, or will be.
             self.is_written &= not self.parked
@@ -223,7 +216,7 @@ class ModelRun:
             self,
             park,
         )
-        self.state, self.park, self.killed = State.KILLING, park, True
+        self.state, self.park = State.KILLING, park
 
     def disk_answers(self, ok: bool) -> None:
         """It is written down, or cannot be: then it ends."""
@@ -538,9 +531,8 @@ class History(RuleBasedStateMachine):
         assert all(calls[call].ok is not None for call in run.answered if call in calls), (run, past)
         assert run.answered <= calls.keys() or run.state is not State.OVER, (run, past)
         run.park = None
-        known = {call.id: call.tool if call.kind == "call" else "" for call in past.calls}
-        more: dict[str, Any] = {
-            "known": known,
+        more = {
+            "known": {call.id: call.tool if call.kind == "call" else "" for call in past.calls},
             "answered": {call.id for call in past.calls if call.ok is not None},
             "earlier": [*run.earlier, *([] if run.hosted is None else [run.hosted])],
             "is_reopened": True,
@@ -610,8 +602,7 @@ class History(RuleBasedStateMachine):
             self.settle()
         for host in self.world.hosts:
             host.play = succeed
-        response = self.loop.run_until_complete(self.world.executor.run({"code": "1"}))
-        assert response.result == 1
+        assert self.loop.run_until_complete(self.world.executor.run({"code": "1"})).result == 1
 
     async def _finish(self) -> None:
         for host in self.alive:

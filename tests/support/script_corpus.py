@@ -182,8 +182,7 @@ def _template(tool: Tool, rng: random.Random) -> str:
     call, head = f"await {called}({_input(tool)})", f"{begins}\n"
     if isinstance(tool.value, str) or (tool.is_json_text and rng.random() < 0.15):
         return head + rng.choice(OF_TEXT).replace("VALUE", f"({call})")
-    value = f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})"
-    return head + _of_value(tool, value, rng)
+    return head + _of_value(tool, f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})", rng)
 
 
 def _of_value(tool: Tool, written: str, rng: random.Random) -> str:
@@ -267,8 +266,7 @@ def _without_waiting(template: str, rng: random.Random) -> Case:
 
 def _without_result(template: str, rng: random.Random) -> Case:
     """Without the assignment: what was assigned is gone, stands alone, or has a name of its own."""
-    code = _plain(template)
-    before, _, rest = code.rpartition(_RESULT)
+    before, _, rest = _plain(template).rpartition(_RESULT)
     value = rest.removesuffix(";\n")
     names = [name for name in _NAMED.findall(before) if re.search(rf"\b{name}\b", value)]
     alone = f"({value})" if value.startswith("{") else value

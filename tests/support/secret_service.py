@@ -7,16 +7,15 @@ import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from support.waits import until, within
 
-UNPACKED: Final = Path(__file__).parents[2] / ".servers" / "keyring" / "usr"
+UNPACKED = Path(__file__).parents[2] / ".servers" / "keyring" / "usr"
 """Is where scripts/_servers.sh unpacks what the machine lacks."""
 
-LIBRARIES: Final = os.pathsep.join(map(str, UNPACKED.glob("lib/*-linux-gnu*")))
+LIBRARIES = os.pathsep.join(map(str, UNPACKED.glob("lib/*-linux-gnu*")))
 
 
 def _program(name: str) -> str | None:

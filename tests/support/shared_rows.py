@@ -40,10 +40,8 @@ def store_of_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Generator
     def store() -> AnyStore:
         if request.param == "files":
             return LocalStore(tmp_path)
-        shared = SharedState(PostgresServer(url), (KEY,))
-        made.append(shared)
-        shared.rows.read()
-        return shared
+        made.append(state_of(PostgresServer(url)))
+        return made[-1]
 
     yield store
     for shared in made:

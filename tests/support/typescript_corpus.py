@@ -1,9 +1,8 @@
 """TypeScript that is run twice: as Deno compiles it, and with blanks for its types. `out(x)` records a value."""
 
 # ruff: noqa: E501
-from typing import Final
 
-_TYPES: Final = (
+_TYPES = (
     "string",
     "{ a: number; b?: string }",
     "{\n  a: number;\n  [key: string]: any;\n}",
@@ -27,7 +26,7 @@ _TYPES: Final = (
     "unique symbol | undefined",
     "asserts",
 )
-_PLACES: Final = (
+_PLACES = (
     "let v: {} = 1 as any; out(v)",
     "function f(a: {}, b?: {}): any {{ return [a, b] }} out(f(1 as any))",
     "const f = (a: {} = 2 as any): any => a; out(f())",
@@ -36,14 +35,14 @@ _PLACES: Final = (
     "out([5] satisfies any as unknown as {})",
 )
 
-BY_TYPE: Final = [
+BY_TYPE = [
     place.replace("{}", text, 1).replace("{{", "{").replace("}}", "}")
     for place in _PLACES
     for text in _TYPES
     if text != "asserts" or "let" in place
 ]
 
-BY_HAND: Final = [
+BY_HAND = [
     "interface A { x: string }\nout(1)",
     "interface A<T> extends B<T>, C { (x: T): void; new (x: T): A<T> }\ninterface B<T> {} interface C {}\nout(1)",
     "type A<T> = T extends infer U ? U : never; out(1)",
@@ -185,4 +184,4 @@ BY_HAND: Final = [
     "throwing(1 as any); function throwing(x: any): never { throw new Error(`bad ${x}`) }",
     "const x: number = 1; (null as any).boom",
 ]
-CORPUS: Final = BY_TYPE + BY_HAND
+CORPUS = BY_TYPE + BY_HAND

@@ -4,6 +4,7 @@ Deadlines of seconds pass in no time, and in the order in which they would.
 """
 
 import asyncio
+import contextlib
 import functools
 import selectors
 from collections.abc import Callable, Coroutine
@@ -38,11 +39,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def in_virtual_time(work: Coroutine[Any, Any, Any]) -> Any:
     """What `work` gives on such a loop of its own."""
-    loop = VirtualTimeLoop()
-    try:
+    with contextlib.closing(VirtualTimeLoop()) as loop:
         return loop.run_until_complete(work)
-    finally:
-        loop.close()
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -42,18 +42,16 @@ async def until_found(
 
 async def steady(look: Callable[[], Any], what: str) -> Any:
     """What `look` gives once it has given the same for `STEADY_SECONDS`: no worker is booted or ended meanwhile."""
-    seen = [look()]
-    since = time.monotonic()
+    seen, since = look(), time.monotonic()
 
     def stays() -> bool:
-        nonlocal since
-        if (found := look()) != seen[-1]:
-            seen.append(found)
-            since = time.monotonic()
+        nonlocal seen, since
+        if (found := look()) != seen:
+            seen, since = found, time.monotonic()
         return time.monotonic() > since + STEADY_SECONDS
 
     await until(stays, what)
-    return seen[-1]
+    return seen
 
 
 async def within(work: Awaitable[Any], bound: float = WAIT_BOUND_SECONDS) -> Any:

@@ -8,18 +8,16 @@ import contextlib
 import os
 import shutil
 import subprocess
-import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from anyio.from_thread import start_blocking_portal
+
 CHUNK_BYTES = 65536
 HELD_CHUNKS = 64
 """On their way, of one direction of a connection that is delayed; more wait in the kernel."""
-
-BOUND_SECONDS = 120.0
-"""For what the thread of relays is asked to do, which takes milliseconds."""
 
 Target = tuple[str, int]
 
@@ -114,34 +112,6 @@ class Relay:
             await held.put((asyncio.get_running_loop().time() + self.delay, data))
 
 
-class Relays:
-    """Runs relays in a thread of its own, for callers without a loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._stack = contextlib.AsyncExitStack()
-
-    def add(self, address: str, port: int, to: Target) -> Relay:
-        """Starts one."""
-        return self._do(self._stack.enter_async_context(Relay(address, to).serving(port)))
-
-    def cut(self, relay: Relay, is_cut: bool) -> None:
-        """Cuts one, or mends it."""
-        self._loop.call_soon_threadsafe(relay.cut if is_cut else relay.mend)
-
-    def close(self) -> None:
-        """Ends all."""
-        self._do(self._stack.aclose())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(BOUND_SECONDS)
-        self._loop.close()
-
-    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(BOUND_SECONDS)
-
-
 class Place:
     """Where one part is.
 
@@ -184,7 +154,9 @@ class Loopback:
         pid = os.getpid()
         self._prefix = f"127.{64 + pid % 128}.{pid // 128 % 256}"
         self.starter = ThreadPoolExecutor(1, "starter")
-        self._relays = Relays() if relays else None
+        self._stack = contextlib.ExitStack()
+        # Relays run in a thread of its own, for callers without a loop.
+        self._portal = self._stack.enter_context(start_blocking_portal()) if relays else None
         self._ways: dict[tuple[Place | None, Place, int], Relay] = {}
         self._numbers = iter(range(2, 255))
 
@@ -192,8 +164,7 @@ class Loopback:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._relays is not None:
-            self._relays.close()
+        self._stack.close()
         self.starter.shutdown()
 
     def place(self, name: str) -> Place:
@@ -202,18 +173,18 @@ class Loopback:
 
     def way(self, frm: Place | None, to: Place, port: int) -> str:
         """The `ADDRESS:PORT` by which one place reaches a port of another (None: whoever has no place)."""
-        if self._relays is None:
+        if self._portal is None:
             return f"{to.address}:{port}"
         relay = self._ways.get((frm, to, port))
         if relay is None:
-            relay = self._relays.add(self._address(), port, (to.address, port))
-            self._ways[frm, to, port] = relay
+            relay = self._ways[frm, to, port] = Relay(self._address(), (to.address, port))
+            self._stack.enter_context(self._portal.wrap_async_context_manager(relay.serving(port)))
         return f"{relay.address}:{port}"
 
     def cut(self, place: Place, *, is_cut: bool = True) -> None:
         """Has nothing get to a place, nor out of it, and nobody told so; or mends that."""
         for relay in self._relays_of(place):
-            self._relays.cut(relay, is_cut)
+            self._portal.call(relay.cut if is_cut else relay.mend)
 
     def slow(self, place: Place, rate: float = 0.0) -> None:
         """Lets so many bytes a second get to a place, and out of it; 0 for all."""

@@ -7,6 +7,7 @@ the SDK's models by, and what the server asks on the stream of a call's answer h
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -63,6 +64,11 @@ LAST_SECONDS: Final = 2.0
 
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
+
+MOST_SEARCHED: Final = 32
+SEARCHED_BYTES: Final = 16 * 1024
+"""Bound the results of a connection that are searched for names that they have twice, which a server has often or
+never: such a search takes longer than reading."""
 
 MOST_NOTES: Final = 5
 """Bounds the lines that are told of those that come before a server has introduced itself."""
@@ -140,6 +146,7 @@ class Connection(Dispatcher[TransportContext]):
         self._on_note = on_note
         self._next = 0
         self._calls_tasks = False
+        self._searched = 0
         self._pending: dict[messages.Id, Pending] = {}
         self._handled: dict[messages.Id, anyio.CancelScope] = {}
         self._group: anyio.abc.TaskGroup | None = None
@@ -341,6 +348,11 @@ class Connection(Dispatcher[TransportContext]):
             result = repair.greeting(result, notes)
         elif method == "server/discover":
             result = repair.discovery(result, notes)
+        elif method == "tools/call" and self._searched < MOST_SEARCHED and len(found.body) <= SEARCHED_BYTES:
+            self._searched += 1
+            if (name := messages.repeated_name(found.body)) is not None:
+                self._searched = MOST_SEARCHED
+                notes.append(f"A result has the member {json.dumps(name[:60])} twice; the last is taken.")
         self.notes = (*self.notes, *notes)
         for note in notes:
             self._on_note(note)

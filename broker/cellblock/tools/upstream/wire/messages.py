@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -76,6 +77,21 @@ def items_of(body: bytes) -> list[bytes]:
     if len(body) <= FEW_BYTES:
         return [bytes(item) for item in _items.decode(body)[:MOST_ITEMS]]
     return [bytes(item) for item in msgspec.structs.astuple(_first().decode(body)) if memoryview(item)]
+
+
+def repeated_name(body: bytes) -> str | None:
+    """Returns a name that one object in JSON text has twice, of which readers take the last; None where there is none,
+    or it cannot be said."""
+    repeated: list[str] = []
+
+    def note(members: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in members]
+        if len(frozenset(names)) < len(names):
+            repeated.append(Counter(names).most_common(1)[0][0])
+
+    with suppress(ValueError, RecursionError):
+        json.loads(body, object_pairs_hook=note)
+    return repeated[0] if repeated else None
 
 
 def member_alone(value: bytes, name: str) -> bytes | None:
