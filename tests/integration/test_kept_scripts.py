@@ -24,8 +24,8 @@ from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
 from support.entries import for_tests, settings
+from support.haproxy import KEY
 from support.params import mostly
-from support.replicas import KEY
 from support.responses import succeeded
 from support.waits import until, until_found, within
 

@@ -17,12 +17,12 @@ from cellblock.record import going_on
 from cellblock.record.rows import Head
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests
+from support.haproxy import KEY
 from support.local_tools import IMPORTS, LIGHT, MADE, read, write
 from support.local_tools import broker_on as broker_with_tools
 from support.opened_journals import heads_of
 from support.parked_runs import response_of
 from support.postgresql import Postgres
-from support.replicas import KEY
 from support.waits import until, until_found, within
 
 GOES: dict[int, asyncio.Event] = {}

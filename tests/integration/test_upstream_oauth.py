@@ -25,11 +25,11 @@ from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.brokers import host_of, ready
 from support.certificates import certificate
 from support.entries import WARM, settings
+from support.haproxy import KEY
 from support.http_server import Answering, free_port, serving
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
-from support.replicas import KEY
 from support.responses import succeeded
 from support.ring import Ring
 from support.waits import steady, until, until_found, warmed, within
