@@ -264,8 +264,11 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     config = write_config(tmp_path, plain(tmp_path))
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     async with piped(*arguments, program=CELLBLOCK) as running:
-        client = {"name": "test", "version": "1"}
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
         running.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
         assert (await running.answer())["result"]["serverInfo"]["name"] == "cellblock"
         run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}

@@ -515,8 +515,9 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
         if left_by == "0.1.0":
             assert (await response_of(other, run_id)).result == {"text": "one"}
             return
-        why = "its server plain has another command or URL in this process"
-        assert await why_not_here(other, run_id) == why
+        assert (
+            await why_not_here(other, run_id) == "its server plain has another command or URL in this process"
+        )
     # A server that the script cannot use may be another one.
     async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
         assert (await response_of(again, run_id)).result == {"text": "one"}

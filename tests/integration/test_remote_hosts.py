@@ -94,8 +94,9 @@ async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         assert broker.host_pid is None
         first = await start_host(broker.hosts_endpoint)
         await hosts(broker, {first.pid})
@@ -257,8 +258,9 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         process = await start_host(broker.hosts_endpoint, "--drain", "60")
         held = asyncio.create_task(broker.run(Holding.RUN))
         await until(lambda: holding.inside == 1, "it runs", START_BOUND)
@@ -271,8 +273,9 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
 
 async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, keys: Keys) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
             "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,

@@ -74,8 +74,9 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
 
 
 async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
-    schemas = {"servers": {"contract": {"unwrap": "json"}}}
-    async with ready(settings(tmp_path, contract(), schemas=schemas)) as broker:
+    async with ready(
+        settings(tmp_path, contract(), schemas={"servers": {"contract": {"unwrap": "json"}}})
+    ) as broker:
         value = succeeded(
             await broker.run(
                 'import * as s from "@codemode/servers/contract";\n'

@@ -42,8 +42,11 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
     else:
         process = await started(*words, **streams)
     try:
-        client = {"name": "test", "version": "1"}
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
         process.stdin.write(message("initialize", hello, id=1))
         await within(read_line(process, bytearray()))
         process.stdin.write(message("notifications/initialized", {}))
