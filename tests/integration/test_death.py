@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cellblock import Broker, HostUnavailable
@@ -183,7 +182,7 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
 # ---- a whole broker in a process of its own --------------------------------------------------------------
 
 
-async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
+async def all_of(pid: int, *parts: str) -> list[Any]:
     """The descendants of a process, as soon as there is one whose command line has each of `parts`."""
 
     def are_there() -> bool:

@@ -123,7 +123,7 @@ async def test_after_a_failure_the_type_errors_are_added(broker: Broker) -> None
     added = response.diagnostics[1]
     assert (added.severity, added.code, added.path) == ("warning", "TYPE_ERROR", "script.js:3:59")
     assert "`name`" in (added.hint or "")
-    assert CALLS.pop() == "list_tasks"
+    assert CALLS == ["list_tasks"]
     json.dumps(response.as_json())
 
 

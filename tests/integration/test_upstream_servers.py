@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -164,7 +163,7 @@ async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker)
     """
     await until(lambda: "plain" in broker.catalog.servers, "the server is connected")
     first = succeeded(await within(broker.run(pid_of)))
-    psutil.Process(first).send_signal(signal.SIGKILL)
+    psutil.Process(first).kill()
     await until(lambda: "plain" not in broker.catalog.servers, "the death is noticed")
     assert "closed" in broker.catalog.unavailable["plain"]
     await until(lambda: "plain" in broker.catalog.servers, "the server is connected again")
