@@ -113,8 +113,13 @@ def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
             [("error", (1, 14), "servers.Local")],
         ),
         ("c.json", '{"servers": {"local": {"command": "x"}}}', []),
+        # What is disabled may refer to what is not there.
+        ("c.json", '{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}', []),
     ],
-    ids=["json", "toml", "policy", "a policy beside others", "syntax", "empty", "a tools' server", "alone"],
+    ids=[
+        *("json", "toml", "policy", "a policy beside others"),
+        *("syntax", "empty", "a tools' server", "alone", "disabled"),
+    ],
 )
 def test_all_problems_of_a_file_with_their_places(
     tmp_path: Path, name: str, text: str, problems: list[tuple[str, tuple[int, int], str]]
@@ -186,11 +191,6 @@ def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(file: Path, url: 
     (problem,) = check_config(file).problems
     assert (problem.severity, problem.place, problem.position) == ("error", "mcpServers.a.url", (1, 30))
     assert said in problem.message and "hunter2" not in problem.message + problem.hint
-
-
-def test_a_disabled_servers_url_may_refer_to_what_is_not_there(file: Path) -> None:
-    file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
-    assert not check_config(file).errors
 
 
 def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> None:
@@ -277,19 +277,14 @@ def test_a_state_dir_that_is_not_known_is_an_error(file: Path, text: str | None,
         ({"command": "/no/such/file"}, "/no/such/file does not exist"),
         ({"command": "/etc"}, "no program that may be started"),
         ({"command": "./x", "cwd": "/no/such/folder"}, "Its cwd /no/such/folder is no folder"),
+        ({"command": "sh"}, "None"),
+        ({"command": "/bin/sh"}, "None"),
+        ({"command": "./sh", "cwd": "/bin"}, "None"),
+        ({"url": "http://x"}, "None"),
     ],
 )
 def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> None:
-    assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [{"command": "sh"}, {"command": "/bin/sh"}, {"command": "./sh", "cwd": "/bin"}, {"url": "http://x"}],
-    ids=str,
-)
-def test_commands_that_are_there(entry: dict[str, object]) -> None:
-    assert missing_command(ServerConfig.model_validate(entry)) is None
+    assert word in str(missing_command(ServerConfig.model_validate(entry)))
 
 
 @pytest.mark.parametrize(
