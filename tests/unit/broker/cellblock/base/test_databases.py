@@ -216,9 +216,8 @@ def test_a_driver_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "cellblock.fleet.postgresql")
     state = StateSettings(url="postgresql://localhost/x", key=base64.b64encode(bytes(32)).decode())
-    with pytest.raises(ConfigError) as said:
+    with pytest.raises(ConfigError, match=r"cellblock\[postgresql\]"):
         store_of(Settings(cellblock=CellblockSettings(state=state)))
-    assert "cellblock[postgresql]" in (said.value.hint or "")
 
 
 def test_a_wrong_url_is_told_without_its_password() -> None:
@@ -232,8 +231,7 @@ def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
     right, wrong = (certificate(tmp_path / name, host="localhost") for name in ("right", "wrong"))
-    there = Postgres(tls=right)
-    try:
+    with contextlib.closing(Postgres(tls=right)) as there:
         url = f"postgresql://postgres@localhost:{there.port}/postgres?sslmode=verify-full&sslrootcert="
         with (
             contextlib.closing(PostgresServer(f"{url}{right[0]}")) as server,
@@ -244,8 +242,6 @@ def test_a_server_is_reached_over_tls_that_is_verified(tmp_path: Path) -> None:
         for other in (f"{url}{wrong[0]}", f"{url}{right[0]}".replace("localhost", "127.0.0.1")):
             with pytest.raises(Away, match="certificate"):
                 PostgresServer(other).connect()
-    finally:
-        there.close()
 
 
 async def test_a_server_that_stands_still_is_not_waited_for(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -35,7 +36,7 @@ from cellblock.serve.run_output import SHOWN_TO_MODELS, Form, form_for, preview,
 from cellblock.serve.service import Owner
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
-from support.waits import until_found, within
+from support.waits import until_found
 
 ANN, SAME_ANN, BOB = Owner("oauth:ann", "one"), Owner("oauth:ann", "two"), Owner("oauth:bob", "one")
 
@@ -189,17 +190,10 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HUNG, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        said, _ = await within(process.communicate())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert (said.decode().strip(), process.returncode) == ("closed, and the loop went on: True", 0)
+def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HUNG, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "closed, and the loop went on: True\n"
 
 
 Made = Callable[..., KeptOutputs]
@@ -235,9 +229,8 @@ async def test_only_its_own_client_reads_and_lists(make: Made) -> None:
         assert await place.listed(stranger) == place.list_for(stranger) == []
     assert ids(await place.listed(ANN)) == ids(place.list_for(ANN)) == [one.output_id]
     for page in (0, 4):
-        with pytest.raises(IndexError) as caught:
+        with pytest.raises(IndexError, match=r"^3$"):
             await place.read(ANN, one.output_id, page)
-        assert caught.value.args == (3,)
     for bad in ("", "x", "\0", "\ud800", one.output_id[:-1]):
         with pytest.raises(NotKept):
             await place.read(ANN, bad, 1)
