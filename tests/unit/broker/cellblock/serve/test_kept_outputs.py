@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import psycopg
 import pytest
 from hypothesis import given
@@ -102,7 +101,6 @@ async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.
 
 async def test_the_file_is_private_and_gives_the_disk_back(tmp_path: Path) -> None:
     async with keeping(SETTINGS, LocalStore(tmp_path)) as kept:
-        assert kept is not None
         await keep(kept, ANN, "the secret of Ann" + "x" * MIB)
         assert {file.stat().st_mode & 0o777 for file in files(tmp_path)} == {0o600}
     (file,) = files(tmp_path)
@@ -324,7 +322,6 @@ ME = Owner("cli", "here")
 async def place(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
     """Takes what is over 2,000 bytes, in small pages."""
     async with keeping(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path)) as made:
-        assert made is not None
         yield made
 
 
@@ -334,9 +331,8 @@ def response(result: Any, *messages: str, diagnostics: list[Diagnostic] | None =
 
 
 async def data_of(given: RunResponse, place: KeptOutputs | None) -> dict[str, Any]:
-    data = (await tool_result(given, place, ME)).structured_content
-    assert data is not None
-    return data
+    result: Any = await tool_result(given, place, ME)
+    return result.structured_content
 
 
 async def text_of(place: KeptOutputs, uri: str) -> str:
@@ -438,9 +434,8 @@ def busy(result: Any, *diagnostics: Diagnostic) -> RunResponse:
 
 
 async def shown(given: RunResponse, form: Form) -> tuple[str, dict[str, Any]]:
-    result = await tool_result(given, None, ME, declarations={"crm": "declare crm"}, form=form)
+    result: Any = await tool_result(given, None, ME, declarations={"crm": "declare crm"}, form=form)
     (text,) = result.content
-    assert isinstance(text, types.TextContent) and result.structured_content is not None
     return text.text, result.structured_content
 
 
@@ -522,9 +517,8 @@ async def test_a_text_is_shorter_than_what_clients_cut_whatever_is_in_it(
     )
     form = form_for(FrontendSettings(), client)
     async with keeping(OutputSettings(), LocalStore(tmp_path)) as place:
-        result = await tool_result(given, place, ME, declarations={"crm": "d" * 15_000}, form=form)
+        result: Any = await tool_result(given, place, ME, declarations={"crm": "d" * 15_000}, form=form)
     text, *links = result.content
-    assert isinstance(text, types.TextContent) and result.structured_content is not None
     shown = text.text if client == "mcp" else json.dumps(result.structured_content)
     assert 20_000 < len(shown) < 75_000 and len(links) == 1 + has_result
     assert text.text.startswith("error UNCAUGHT") and "more diagnostics" in shown
