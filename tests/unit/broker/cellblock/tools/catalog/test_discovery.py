@@ -161,8 +161,9 @@ def test_what_is_found_is_declared_within_a_budget() -> None:
     names = [f"read_file_{number}" for number in range(60)]
     long = "Reads a file. " * 60
     tools = tuple(ToolEntry(name, name, long, None, SCHEMA) for name in names)
-    hits = find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
-    text = declare_found(hits)
+    text = declare_found(
+        find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
+    )
     assert len(text) < MAX_FOUND_CHARS + 60 * 20 + 2_000
     declared = [name for name in names if f"function {name}(" in text]
     named = re.findall(r"s\.(read_file_\d+)", text.partition("// Found too")[2])
@@ -196,15 +197,21 @@ def test_search_finds_and_is_restricted() -> None:
 
 
 def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:
-    tool = ToolEntry("read", "read", "Reads.", None, SCHEMA)
-    server = ServerEntry("s", "S", "my s", tools=(tool,), unpinned={"read": "it is new"})
+    server = ServerEntry(
+        "s",
+        "S",
+        "my s",
+        tools=(ToolEntry("read", "read", "Reads.", None, SCHEMA),),
+        unpinned={"read": "it is new"},
+    )
     assert "cellblock pins approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
     assert "warning" not in inspect_tool(lookup_catalog(), "mail.list")
 
 
 def test_a_tool_that_is_left_out_is_said_to_be() -> None:
-    withheld = (Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
-    server = ServerEntry("s", "S", "s", withheld=withheld)
+    server = ServerEntry(
+        "s", "S", "s", withheld=(Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
+    )
     for name in ("s.read-it", "read_it", "mcp__s__read_it"):
         with pytest.raises(ConfigError) as caught:
             inspect_tool(Catalog(1, {"s": server}), name)

@@ -298,28 +298,36 @@ def after(values: Iterable[Any], known: Observation | None = None) -> tuple[Obse
     return known, changed
 
 
-def test_one_odd_result_fades_with_the_window_after_its_own() -> None:
-    known, changed = after([A, *[B] * 426])
-    assert changed == [2, 2 * WINDOW]
-    assert known.shape.value == shape_of([{**B, "rows": A["rows"]}, B]), (
-        "empty arrays say nothing of what was in them"
-    )
-    assert (known.samples, known.version) == (427, 3)
-
-
-def test_however_often_it_was_seen() -> None:
-    known, changed = after([*[A] * 400, *[B] * WINDOW])
-    assert changed == [401, 400 + WINDOW]
-    assert "title" not in to_schema(known.shape.value)["properties"]
+LEFT = [{**B, "rows": A["rows"]}, B]
+"""What is left when A has faded: empty arrays say nothing of what was in them."""
 
 
 @pytest.mark.parametrize(
-    "turns", [[A, B], [A, A, A, B], [A, *[B] * 20], [*[A] * 40, *[B] * 9], [B, *[A] * 49]]
+    ("results", "changed", "left", "window"),
+    [
+        ([A, *[B] * 426], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # However often it was seen, and also after turns.
+        ([*[A] * 400, *[B] * WINDOW], [401, 400 + WINDOW], LEFT, 2 * WINDOW),
+        ([*[A, B] * 10, *[B] * 2 * WINDOW], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # What takes turns does not flap.
+        ([A, B] * 300, [2], [A, B], WINDOW),
+        ([A, A, A, B] * 150, [4], [A, B], WINDOW),
+        ([A, *[B] * 20] * 28, [2], [A, B], WINDOW),
+        ([*[A] * 40, *[B] * 9] * 12, [41], [A, B], WINDOW),
+        ([B, *[A] * 49] * 12, [2], [A, B], WINDOW),
+    ],
+    ids=[
+        *("one odd result", "many of before", "turns that have ended"),
+        *("one after the other", "three and one", "one and twenty", "forty and nine", "one and a window"),
+    ],
 )
-def test_shapes_that_take_turns_do_not_flap(turns: list[Any]) -> None:
-    known, changed = after(turns * (600 // len(turns)))
-    assert len(changed) == 1
-    assert set(to_schema(known.shape.value)["properties"]) == {*A, *B} and known.fading.window == WINDOW
+def test_a_shape_fades_with_the_window_after_its_last(
+    results: list[Any], changed: list[int], left: list[Any], window: int
+) -> None:
+    known, found = after(results)
+    assert found == changed
+    assert known.shape.value == shape_of(left)
+    assert (known.samples, known.version, known.fading.window) == (len(results), 1 + len(changed), window)
 
 
 def test_fields_stay_in_the_order_in_which_they_came() -> None:
@@ -336,11 +344,6 @@ def test_turns_that_take_longer_than_a_window_settle() -> None:
         turn = 2 * known.fading.window
         known, _ = after([replace(seen(A), samples=turn), replace(seen(B), samples=turn)], known)
     assert known.fading.window == MAX_WINDOW
-
-
-def test_turns_that_end_fade_too() -> None:
-    _, changed = after([*[A, B] * 10, *[B] * 2 * WINDOW])
-    assert len(changed) == 2 and changed[1] <= 20 + 2 * WINDOW
 
 
 def test_what_is_not_in_the_way_stays() -> None:

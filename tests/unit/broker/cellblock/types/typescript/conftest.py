@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,7 @@ def run_check(folder: Path, script: str, declarations: str = "export {};\n") -> 
 def check(tmp_path: Path) -> Callable[..., str]:
     """Checks a script against ambient declarations; gives the compiler's errors as text."""
 
-    def checked(script: str, declarations: str = "export {};\n") -> str:
-        return run_check(tmp_path, script, declarations)
-
-    return checked
+    return partial(run_check, tmp_path)
 
 
 @pytest.fixture

@@ -393,8 +393,7 @@ def random_value(random: Random, depth: int = 3) -> Any:
         return random.choice(SCALARS)
     if choice < 0.65:
         return [random_value(random, depth - 1) for _ in range(random.randrange(4))]
-    keys = random.sample(KEYS, random.randrange(4))
-    return {key: random_value(random, depth - 1) for key in keys}
+    return {key: random_value(random, depth - 1) for key in random.sample(KEYS, random.randrange(4))}
 
 
 def random_document(random: Random) -> dict[str, Any]:

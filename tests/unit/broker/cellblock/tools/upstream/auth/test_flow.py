@@ -33,8 +33,13 @@ class Login:
     stores: Stores
 
     def target(self, person: str = "oauth:ada", url: str | None = None) -> LoginTarget:
-        config = ServerConfig(url=url or self.place.url)
-        return LoginTarget("notes", config, self.place.settings.cellblock.auth, self.stores(), person)
+        return LoginTarget(
+            "notes",
+            ServerConfig(url=url or self.place.url),
+            self.place.settings.cellblock.auth,
+            self.stores(),
+            person,
+        )
 
     async def begun(self, person: str = "oauth:ada", **more: Any) -> str:
         target = self.target(person)

@@ -133,8 +133,7 @@ def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
 
 async def written(store: LoginStore) -> None:
     """Waits until what is held is written, or lost."""
-    writing: Any = store._writing  # pyright: ignore[reportPrivateUsage]
-    await within(writing)
+    await within(store._writing)  # pyright: ignore
 
 
 @pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
@@ -154,8 +153,9 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     if meanwhile == "logs out":
         await other.delete()
     else:
-        since = 2.0 if meanwhile == "logs in" else 1.0
-        await other.save(before.wanting("theirs").model_copy(update={"since": since}))
+        await other.save(
+            before.wanting("theirs").model_copy(update={"since": (2.0 if meanwhile == "logs in" else 1.0)})
+        )
     (short_path / NAME).unlink()
     way = Cutting(postgres_url, short_path, after=False)
     way.cuts = False
