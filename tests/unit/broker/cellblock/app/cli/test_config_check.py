@@ -31,8 +31,8 @@ BROKEN = """{
 SAID_OF_BROKEN = """\
 FILE:3:11: error: mcpServers.a.comand: unknown key. Did you mean command? Rename it, or take it out.
 FILE:3:53: warning: mcpServers.a.args.0: ${env:NOT_SET_ANYWHERE}: the environment variable NOT_SET_ANYWHERE is not set.\
- Set NOT_SET_ANYWHERE where Cellblock is started, or write ${NOT_SET_ANYWHERE:-default}. Until then the server a is not \
-started.
+ Set NOT_SET_ANYWHERE where Cellblock is started, or write ${NOT_SET_ANYWHERE:-default}. Until then the server a is not\
+ started.
 FILE:5:5: warning: mcpServers.b: this key is there twice, and the last one counts. Take one of them out.
 FILE:5:41: warning: mcpServers.b.envFile: FOLDER/x cannot be read: No such file or directory. Make the file, or name \
 another. Until then the server b is not started.
