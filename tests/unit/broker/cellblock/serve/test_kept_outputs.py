@@ -49,9 +49,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
-    made = KeptOutputs(SETTINGS, LocalStore(tmp_path))
-    yield made
-    await made.close()
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as made:
+        yield made
     assert sizes(tmp_path) == []
 
 
@@ -141,13 +140,10 @@ async def test_the_file_is_made_when_the_first_one_is_kept(tmp_path: Path) -> No
 @given(st.text(st.sampled_from("aé€𝄞"), max_size=3_000))
 async def test_pages_are_the_whole(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        kept = KeptOutputs(SETTINGS, LocalStore(Path(folder)))
-        try:
+        async with keeping(SETTINGS, LocalStore(Path(folder))) as kept:
             pages = await pages_of(kept, ANN, await keep(kept, ANN, text))
-            assert "".join(pages) == text
-            assert all(len(page.encode()) <= 1024 + 3 for page in pages)
-        finally:
-            await kept.close()
+        assert "".join(pages) == text
+        assert all(len(page.encode()) <= 1024 + 3 for page in pages)
 
 
 HUNG = """
@@ -280,39 +276,38 @@ async def test_what_has_expired_is_gone(make: Made) -> None:
 async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
     shared_state: SharedState, postgres: Postgres, postgres_url: str
 ) -> None:
-    here = KeptOutputs(SETTINGS, shared_state)
-    one = await keep(here, ANN, "the secret of Ann")
-    await here.close()
-    state = SharedState(PostgresServer(postgres_url), (KEY,))
-    there = KeptOutputs(SETTINGS, state)
-    try:
-        assert await whole(there, ANN, one) == "the secret of Ann"
-        assert ids(await there.listed(ANN)) == [one.output_id] and there.list_for(ANN) == []
-        with pytest.raises(NotKept):
-            await there.read(BOB, one.output_id, 1)
-        other = await keep(there, BOB, "the secret of Bob")
-        with psycopg.connect(postgres_url, autocommit=True, options="-c search_path=cellblock") as connection:
-            rows = connection.execute("SELECT output, body FROM output_pages").fetchall()
-            assert len(rows) == 2 and all(b"secret" not in body for _, body in rows)
-            # Whoever can write there cannot have Bob read to Ann.
-            taken = dict(rows)[other.output_id]
-            connection.execute("UPDATE output_pages SET body = %s WHERE output = %s", (taken, one.output_id))
-            # Nor say that it is Ann's.
-            given = "UPDATE outputs SET principal = %s, client = %s WHERE id = %s"
-            connection.execute(given, (ANN.principal, ANN.client, other.output_id))
-            for output in (one, other):
-                with pytest.raises(OSError, match="changed"):
-                    await there.read(ANN, output.output_id, 1)
-            connection.execute(given, (BOB.principal, BOB.client, other.output_id))
-        with postgres.away():
-            for asking in (there.read(BOB, other.output_id, 1), keep(there, BOB, "x")):
-                with pytest.raises(OSError, match="PostgreSQL"):
-                    await asyncio.wait_for(asking, 60)
-            assert ids(await there.listed(BOB)) == [other.output_id], "its own"
-        assert await whole(there, BOB, other) == "the secret of Bob"
-    finally:
-        await there.close()
-        state.close()
+    async with keeping(SETTINGS, shared_state) as here:
+        one = await keep(here, ANN, "the secret of Ann")
+    with contextlib.closing(SharedState(PostgresServer(postgres_url), (KEY,))) as state:
+        async with keeping(SETTINGS, state) as there:
+            assert await whole(there, ANN, one) == "the secret of Ann"
+            assert ids(await there.listed(ANN)) == [one.output_id] and there.list_for(ANN) == []
+            with pytest.raises(NotKept):
+                await there.read(BOB, one.output_id, 1)
+            other = await keep(there, BOB, "the secret of Bob")
+            with psycopg.connect(
+                postgres_url, autocommit=True, options="-c search_path=cellblock"
+            ) as connection:
+                rows = connection.execute("SELECT output, body FROM output_pages").fetchall()
+                assert len(rows) == 2 and all(b"secret" not in body for _, body in rows)
+                # Whoever can write there cannot have Bob read to Ann.
+                taken = dict(rows)[other.output_id]
+                connection.execute(
+                    "UPDATE output_pages SET body = %s WHERE output = %s", (taken, one.output_id)
+                )
+                # Nor say that it is Ann's.
+                given = "UPDATE outputs SET principal = %s, client = %s WHERE id = %s"
+                connection.execute(given, (ANN.principal, ANN.client, other.output_id))
+                for output in (one, other):
+                    with pytest.raises(OSError, match="changed"):
+                        await there.read(ANN, output.output_id, 1)
+                connection.execute(given, (BOB.principal, BOB.client, other.output_id))
+            with postgres.away():
+                for asking in (there.read(BOB, other.output_id, 1), keep(there, BOB, "x")):
+                    with pytest.raises(OSError, match="PostgreSQL"):
+                        await asyncio.wait_for(asking, 60)
+                assert ids(await there.listed(BOB)) == [other.output_id], "its own"
+            assert await whole(there, BOB, other) == "the secret of Bob"
 
 
 ME = Owner("cli", "here")
