@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import weakref
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
 from support.waits import until
 
-from .conftest import SPECIFIER, Check, Faults, catalog_of
+from .conftest import SPECIFIER, Check, Faults, catalog_of, made_checker
 
 WRONG = "nowhere;"
 EXPLOSIVE = """
@@ -54,6 +55,14 @@ function f<T>(a: T): T extends Deep<22> ? 1 : 2 { return null as any; }
 const four: Deep<23> = two as any as Deep<22, []>; const five: Deep<24, []> = three; f(two); f(five);
 const six: Pairs<`${Digit}${Digit}`, `${Digit}${Digit}${Digit}`> = one;
 """
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[TypeChecker]:
+    """A compiler for each test."""
+    made = made_checker()
+    yield made
+    await made.close()
 
 
 async def works(check: Check) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import OutputLookup, ServerEntry, ToolEntry, ToolOutput, stated_output
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import TypeChecker
 from cellblock.types.check.faults import TypeFault
@@ -77,14 +77,10 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 
 
 @pytest.fixture(scope="module")
-def checker(shared_checker: TypeChecker) -> TypeChecker:
-    """One compiler for all of these."""
-
-    def outputs_of(_principal: str) -> OutputLookup:
-        return outputs
-
-    shared_checker.declarations.outputs = outputs_of
-    return shared_checker
+def checker(checker: TypeChecker) -> TypeChecker:
+    """It knows what these tools give."""
+    checker.declarations.outputs = lambda _principal: outputs
+    return checker
 
 
 @pytest.fixture

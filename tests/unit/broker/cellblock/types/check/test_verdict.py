@@ -15,13 +15,6 @@ from support.script_places import ENDS, counted
 
 from .conftest import Faults, catalog_of, object_of
 
-
-@pytest.fixture(scope="module")
-def checker(shared_checker: Any) -> Any:
-    """One compiler for all of these."""
-    return shared_checker
-
-
 LIST = "const { tasks } = await t.list_tasks({});"
 
 WRONG = [

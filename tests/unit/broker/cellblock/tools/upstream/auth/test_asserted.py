@@ -137,15 +137,11 @@ class Site:
 def site() -> Generator[Site]:
     class Handler(Answering):
         def do_GET(self) -> None:
-            self.told("")
-
-        def do_POST(self) -> None:
-            self.told(self.body().decode())
-
-        def told(self, body: str) -> None:
-            made.sent.append((self.path, body))
+            made.sent.append((self.path, self.body().decode()))
             status, said, headers = made.answer(self.path)
             self.answer(status, json.dumps(said).encode(), Content_Type="application/json", **headers)
+
+        do_POST = do_GET
 
     with serving(Handler) as address:
         made = Site(f"http://{address}")
