@@ -220,7 +220,7 @@ class Campaign:
         code = await process.wait()
         wrong = json.loads(self._kills.read_text("utf-8"))["wrong"] if self._kills.exists() else []
         self.books.breach(
-            "runs outlive their daemon", *(wrong or [f"it ended with code {code}"] * bool(code))
+            "runs outlive their daemon", *(wrong or ([f"it ended with code {code}"] if code else []))
         )
 
     async def _client(self, until: float) -> None:
