@@ -26,6 +26,7 @@ from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, kill, reaped, spawn
 from support.processes import alive, gone
 from support.waits import until, within
+from support.worker_owner import MIB
 
 with_pidfd = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 
@@ -232,7 +233,6 @@ async def test_a_machine_that_refuses_its_calls_does_without(
 
 
 BOUND = 20.0
-MIB = 1024 * 1024
 
 
 class Watcher:
