@@ -27,19 +27,6 @@ from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import read_tool
 from support.tool_schemas import BOXED_STRING, data_of, gives, made, output, properties
 
-# ---- Input Schema Generation ---------------------------------------------------------------------------
-
-
-@tool()
-def variadic(*args: int, **kwargs: str) -> None:
-    """As in "Fallback Behavior"."""
-
-
-def test_fallback_behavior(told: pytest.LogCaptureFixture) -> None:
-    assert made(variadic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "variadic" in told.text and "*args" in told.text
-
-
 # ---- Output Schema Generation --------------------------------------------------------------------------
 
 
@@ -178,22 +165,31 @@ class Odd:
     """A type that pydantic knows nothing of."""
 
 
-def test_complex_generics(told: pytest.LogCaptureFixture) -> None:
-    def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
-
-    python_tool = made(exotic)
-    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
-    assert python_tool.output_schema is None
-    assert told.text.count("Odd") >= 2, "a reason for the input, and one for the output"
+@tool()
+def variadic(*args: int, **kwargs: str) -> None:
+    """As in "Fallback Behavior"."""
 
 
-def test_dynamic_types(told: pytest.LogCaptureFixture) -> None:
+def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
+
+
+def dynamic(value: Missing) -> None:  # noqa: F821 # pyright: ignore
     """A type that only exists at run time is as good as any other where it can be found, else nothing is known."""
 
-    def dynamic(value: Missing) -> None: ...  # noqa: F821 # pyright: ignore
 
-    assert made(dynamic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "Missing" in told.text
+@pytest.mark.parametrize(
+    ("function", "said", "times"),
+    [(variadic, "*args", 1), (exotic, "Odd", 2), (dynamic, "Missing", 1)],
+    ids=["variadic", "complex generics", "dynamic types"],
+)
+def test_fallback_behavior(
+    told: pytest.LogCaptureFixture, function: Callable[..., Any], said: str, times: int
+) -> None:
+    python_tool = made(function)
+    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
+    assert (python_tool.output_schema is None) == (function is exotic)
+    assert function.__name__ in told.text
+    assert told.text.count(said) >= times, "a reason for the input, and one for the output"
 
 
 # ---- Schema Caching ------------------------------------------------------------------------------------

@@ -153,6 +153,27 @@ TYPED_DICTS: list[tuple[Any, dict[str, Any]]] = [
             Annotated[int, Field(ge=1, description="How many")],
             {"type": "integer", "minimum": 1, "description": "How many"},
         ),
+        (Literal[1, "a", None], {"enum": [1, "a", None]}),
+        (Annotated[str, Field(examples=["a"])], {"type": "string", "examples": ["a"]}),
+        (
+            tuple[int, str],
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ),
+        (set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+        (
+            Page[int],
+            {
+                "type": "object",
+                "properties": {"items": {"type": "array", "items": {"type": "integer"}}},
+                "required": ["items"],
+            },
+        ),
+        (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
         (Annotated[Union[Cat, Dog], Field(discriminator="kind")], {"oneOf": [tagged("cat"), tagged("dog")]}),
         *(
             pytest.param(
@@ -166,22 +187,6 @@ TYPED_DICTS: list[tuple[Any, dict[str, Any]]] = [
 )
 def test_types_of_parameters(annotation: Any, schema: dict[str, Any]) -> None:
     assert parameter(annotation) == schema
-
-
-@pytest.mark.parametrize(
-    ("annotation", "keyword", "value"),
-    [
-        (Literal[1, "a", None], "enum", [1, "a", None]),
-        (Annotated[str, Field(examples=["a"])], "examples", ["a"]),
-        (tuple[int, str], "prefixItems", [{"type": "integer"}, {"type": "string"}]),
-        (set[int], "uniqueItems", True),
-        (Page[int], "properties", {"items": {"type": "array", "items": {"type": "integer"}}}),
-        (int | None, "anyOf", [{"type": "integer"}, {"type": "null"}]),
-    ],
-    ids=str,
-)
-def test_keywords_of_parameters(annotation: Any, keyword: str, value: Any) -> None:
-    assert parameter(annotation)[keyword] == value
 
 
 def test_a_recursive_model_keeps_its_definition() -> None:
