@@ -3,7 +3,7 @@
 
 import copy
 import json
-from typing import Any, cast
+from typing import Any
 
 import jsonschema
 import pytest
@@ -238,7 +238,6 @@ def mutations(value: Any, schema: dict[str, Any]) -> list[Any]:
     made: list[Any] = [value, {}, [], None, "x", {"unknown": 1}]
     if not isinstance(value, dict):
         return made
-    value = cast("dict[str, Any]", value)
     for name in [*value, *schema.get("properties", {})]:
         made.append({key: item for key, item in value.items() if key != name})
         made.extend({**value, name: other} for other in WRONG)
