@@ -252,12 +252,9 @@ const nothing: unknown = await files.nothing({});
 """
 
 
-def outputs_of(name: str) -> ServerEntry:
-    return ServerEntry(name, name, name, tools=tuple(map(tool, OUTPUTS)))
-
-
 def test_every_kind_of_output_compiles(check: Any) -> None:
-    catalog = Catalog(1, {name: outputs_of(name) for name in ("files", "more")})
+    tools = tuple(map(tool, OUTPUTS))
+    catalog = Catalog(1, {name: ServerEntry(name, name, name, tools=tools) for name in ("files", "more")})
     text = declare_all(catalog, lambda _, one: OUTPUTS[one.tool_name], reading=False)
     assert check(OUTPUT_SCRIPT, text) == ""
 
