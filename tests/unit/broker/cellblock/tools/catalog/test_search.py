@@ -292,10 +292,9 @@ def test_server_restriction_and_limit() -> None:
 
 
 def test_best_first_and_ties_by_server_order_then_name() -> None:
-    tools = [named("b_ping"), named("a_ping")]
-    index = SearchIndex(Catalog(servers={
-        name: ServerEntry(name, "same", "same", tools=tuple(tools)) for name in ("zeta", "alpha")
-    }))  # fmt: skip
+    tools = (named("b_ping"), named("a_ping"))
+    servers = {name: ServerEntry(name, "same", "same", tools=tools) for name in ("zeta", "alpha")}
+    index = SearchIndex(Catalog(servers=servers))
     assert found(index, "ping") == ["zeta/a_ping", "zeta/b_ping", "alpha/a_ping", "alpha/b_ping"]
     scores = [hit.score for hit in real_index().search("create a page", limit=50)]
     assert scores == sorted(scores, reverse=True)

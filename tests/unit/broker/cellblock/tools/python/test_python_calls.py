@@ -160,16 +160,13 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(
 async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) -> None:
     release, ended = threading.Event(), asyncio.Event()
 
-    def blocks() -> None:
-        release.wait(BOUND)
-
     async def hangs() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    for function in (blocks, hangs):
+    for function in (lambda: release.wait(BOUND), hangs):
         with pytest.raises(ToolCallError, match=r"did not end within 0\.2 s") as caught:
             await within(brief.call(read_tool(function), {}))
         assert caught.value.certainty is Certainty.MAY_HAVE_RUN
