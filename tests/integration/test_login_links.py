@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from support.http_daemon import TOOL
-from support.login_site import Site, site
+from support.oauth_world import Site, site
 from support.waits import until_found, within
 
 WHOAMI = 'import { whoami } from "@codemode/servers/notes"; export default await whoami({});'
