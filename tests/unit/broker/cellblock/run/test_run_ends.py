@@ -167,8 +167,7 @@ async def test_a_limit_names_a_loop_before_a_larger_limit(
         else:
             run.ended(limit)
 
-    await world.host(play)
-    response = await within(world.executor.run({"code": code, "limits": {"maxToolCalls": 1}}))
+    response = await world.played(play, code, limits={"maxToolCalls": 1})
     hint = response.diagnostics[0].hint or ""
     assert hint.startswith(first) and hint.count("or ask for a larger ") == 1
     assert hint.removeprefix(first).startswith(
@@ -417,15 +416,14 @@ async def test_a_host_that_sends_without_end_is_lost(
         for _ in range(times):
             run.say(message, body)
 
-    host = await world.host(play)
-    response = await world.run(limits={"maxLogBytes": LOGS})
+    response = await world.played(play, limits={"maxLogBytes": LOGS})
     assert (codes(response)[0], response.result) == ("HOST_LOST", None)
     why = f"the worker host was lost: it sent {what} than a run may have"
     assert why in response.diagnostics[0].message.lower()
     assert sum(len(entry.message) for entry in response.logs) <= LOGS + LOG_NOTE_BYTES
     assert len(response.logs) <= MAX_LOG_ENTRIES + 1
     assert len(response.diagnostics) <= MAX_NOTICES + 1
-    assert [identity for identity, _ in world.failed] == [host.identity]
+    assert [identity for identity, _ in world.failed] == [b"host"]
 
 
 async def test_what_an_honest_host_sends_at_its_cap_is_kept(world: World) -> None:
@@ -462,10 +460,9 @@ async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decode
         run.say(message, b" " * size)
 
     world = make_world(max_message_bytes=1024 * 1024)
-    host = await world.host(play)
-    response = await world.run(limits={"maxLogBytes": 1000})
+    response = await world.played(play, limits={"maxLogBytes": 1000})
     assert codes(response) == ["HOST_LOST"] and f"over {size - 1}" in response.diagnostics[0].message
-    assert [identity for identity, _ in world.failed] == [host.identity] and decoded == []
+    assert [identity for identity, _ in world.failed] == [b"host"] and decoded == []
 
 
 @pytest.mark.parametrize("is_leased", [True, False])
@@ -496,9 +493,8 @@ async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(
     async def play(run: HostedRun) -> None:
         world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
 
-    host = await world.host(play)
-    assert codes(await world.run()) == ["HOST_LOST"]
-    assert [identity for identity, _ in world.failed] == [host.identity]
+    assert codes(await world.played(play)) == ["HOST_LOST"]
+    assert [identity for identity, _ in world.failed] == [b"host"]
 
 
 @pytest.mark.parametrize("claims", [1, 2**53 - 1])
