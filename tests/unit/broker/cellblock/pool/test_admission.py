@@ -155,8 +155,6 @@ class Turns(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        if not hasattr(self, "admission"):
-            return
         assert self.admission.waiting == sum(map(len, self.lines.values())) <= self.size
         for name, line in self.lines.items():
             assert waiting_of(self.admission, name) == len(line) <= self.share
