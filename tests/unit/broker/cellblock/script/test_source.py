@@ -365,6 +365,7 @@ def test_typescript_is_told_by_its_syntax(code: str, typescript: bool, media_typ
 
 IMPORTS_A = 'import * as a from "@codemode/servers/a";\n'
 TOOL_URL = "data:text/javascript;base64,AAAA"
+SENT_A = IMPORTS_A.replace("@codemode/servers/a", TOOL_URL)
 
 
 def entry(code: str) -> Entry | None:
@@ -448,23 +449,26 @@ def test_what_is_none(code: str) -> None:
 
 def test_positions_stay() -> None:
     script = prepared(f"{IMPORTS_A}/* é */ const x = await import('@codemode/servers/a');\n  return x.y;")
-    line = script.text.splitlines()[1]
+    _, line, last, *_ = script.text.splitlines()
     assert "export default async () => {const x" in line
     for piece in ("const x", "await", "import(", "'@codemode", "/* é */"):
         original = "/* é */ const x = await import('@codemode/servers/a');".index(piece) + 1
         assert script.original_column(2, line.index(piece) + 1) == original, piece
-    assert script.place(3, 3) == "script.js:3:3"
-    assert script.text.splitlines()[2] == "  return x.y;"
+    assert (script.place(3, 3), last) == ("script.js:3:3", "  return x.y;")
 
 
-def test_only_the_edit_is_made() -> None:
-    code = f"{IMPORTS_A}async () => 1 // é\n"
-    plain = code.replace("@codemode/servers/a", TOOL_URL)
-    assert prepared(code).text == plain.replace("async", "export default async")
-    assert prepared(code, conventions=False).text == plain
-    assert prepared("export default 1").text == "export default 1"
-    assert prepared("return 1 // é").text == "export default async () => {return 1 // é\n};"
-    assert prepared("return 1", conventions=False).text == "return 1"
+@pytest.mark.parametrize(
+    ("code", "conventions", "sent"),
+    [
+        (f"{IMPORTS_A}async () => 1 // é\n", True, f"{SENT_A}export default async () => 1 // é\n"),
+        (f"{IMPORTS_A}async () => 1 // é\n", False, f"{SENT_A}async () => 1 // é\n"),
+        ("export default 1", True, "export default 1"),
+        ("return 1 // é", True, "export default async () => {return 1 // é\n};"),
+        ("return 1", False, "return 1"),
+    ],
+)
+def test_only_the_edit_is_made(code: str, conventions: bool, sent: str) -> None:
+    assert prepared(code, conventions=conventions).text == sent
 
 
 @pytest.mark.parametrize(
