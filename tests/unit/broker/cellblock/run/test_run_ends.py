@@ -108,23 +108,17 @@ async def test_discovery_requests_are_capped_and_their_errors_are_answers(
 # ---- messages at the wrong time, from the wrong host, and too often ------------------------------------------
 
 
-class Started(Watcher):
-    """Notes how long ago runs have started when it is told, and how long before that they got their places."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[float, float]] = []
-
-    def run_started(self, run: RunFacts) -> None:
-        assert run.started is not None and run.leased is not None
-        self.seen.append((time.monotonic() - run.started, run.started - run.leased))
-
-
 @pytest.mark.parametrize("wall_ms", [40, 2**53 - 1])
 @pytest.mark.parametrize("first", ["lease", "call", "log", "outcome"])
 async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
     first: str, wall_ms: int, world: World
 ) -> None:
-    seen = Started()
+    seen: list[tuple[float, float]] = []
+    """How long ago it has started when that is told, and how long before that it got its place."""
+
+    class Started(Watcher):
+        def run_started(self, run: RunFacts) -> None:
+            seen.append((time.monotonic() - run.started, run.started - run.leased))
 
     async def play(run: HostedRun) -> None:
         # So that what is said of it can be true, or not.
@@ -137,10 +131,10 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
             run.log("first")
         run.done("right", wall_ms=wall_ms)
 
-    world.events.add(seen)
+    world.events.add(Started())
     await world.host(play, leases=False)
     assert (await world.run()).result == "right"
-    [(ago, after)] = seen.seen
+    [(ago, after)] = seen
     if first in ("call", "log"):
         assert after > 0.05
     else:
@@ -224,9 +218,7 @@ async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(world: Wor
     await host.until_runs(1)
     await turns()
     host.runs[0].call(1)
-    closing = asyncio.ensure_future(world.executor.close())
-    response = await within(task)
-    await within(closing)
+    response, _ = await within(asyncio.gather(task, world.executor.close()))
     assert [entry.error for entry in response.tool_trace] == ["not called: the run had ended before"]
     assert "0 completed, 0 in flight (may have run), 1 not started" in response.diagnostics[0].message
 
