@@ -138,5 +138,4 @@ async def main() -> None:
         await over_stdio(server, older_input(os.fdopen(os.dup(1), "w")) if is_older else None)
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())

@@ -225,8 +225,6 @@ class ScriptedHost:
                 self.places.append(message)
             case protocol.Reply() if run is not None:
                 run.on_reply(message, body)
-            case _:
-                return
 
     async def _played(self, run: HostedRun) -> None:
         if self.leases:

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,26 @@ print(asyncio.run(main._ended_by_signals(work())))
 
 def test_in_a_process_of_its_own_what_start_up_made_is_never_collected() -> None:
     assert said_by(STARTED) == "{True}\n5\n"
+
+
+MODELS = """
+import sys
+from cellblock.app.cli.main import main
+
+sys.argv = ["cellblock", "status", "--state-dir", sys.argv[1]]
+main()
+from mcp_types import CallToolResult, PromptMessage
+
+built = [one.__pydantic_complete__ for one in (CallToolResult, PromptMessage)]
+CallToolResult.model_validate({"content": []})
+print(built, CallToolResult.__pydantic_complete__)
+"""
+
+
+def test_a_command_builds_the_models_of_the_sdk_as_they_are_used(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MODELS, tmp_path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[False, False] True"
 
 
 MAPPED = """
