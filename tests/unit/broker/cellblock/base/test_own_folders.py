@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -193,9 +193,8 @@ def test_where_the_path_is_too_long_leftovers_are_found_too(
     long = short_path / ("x" * 90)
     with holder(long, TMPDIR=str(temporary)) as held:
         assert held.is_relative_to(temporary) and not long.exists()
-        made = SocketDir(long)
-        assert made.path.parent == held.parent and held.exists()
-        made.close()
+        with closing(SocketDir(long)) as made:
+            assert made.path.parent == held.parent and held.exists()
     SocketDir(long).close()
     assert [*held.parent.iterdir()] == []
 
@@ -221,12 +220,13 @@ def test_a_shared_folder_that_is_not_this_users_alone_gets_another_name(
     name = short_path / f"cellblock-{os.getuid()}"
     squat(name)
     short_path.joinpath(f"{name.name}-0").mkdir(mode=0o777)
-    first, second = SocketDir(short_path / ("x" * 90)), SocketDir(short_path / ("y" * 90))
-    parent = first.path.parent
-    assert parent == second.path.parent and parent.parent == short_path
-    assert parent.name.startswith(f"{name.name}-") and parent.stat().st_mode & 0o777 == 0o700
-    first.close()
-    second.close()
+    with (
+        closing(SocketDir(short_path / ("x" * 90))) as first,
+        closing(SocketDir(short_path / ("y" * 90))) as second,
+    ):
+        parent = first.path.parent
+        assert parent == second.path.parent and parent.parent == short_path
+        assert parent.name.startswith(f"{name.name}-") and parent.stat().st_mode & 0o777 == 0o700
     assert [*parent.iterdir()] == []
 
 

@@ -1,5 +1,6 @@
 """Shelves: the same for files and for the rows that brokers share; those are sealed, and known while away."""
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -187,8 +188,6 @@ async def test_a_broker_that_comes_with_a_new_key_seals_all_with_it(postgres_ser
     old = shelf_of(rows_of(postgres_server, KEY, OTHER_KEY))
     old.write("a", b"1", replace=True)
     old.write("b", b"2", replace=True)
-    coming = rows_of(postgres_server, OTHER_KEY, KEY)
-    coming.start()
 
     def are_read_with_it_alone() -> bool:
         new = shelf_of(rows_of(postgres_server, OTHER_KEY))
@@ -197,7 +196,6 @@ async def test_a_broker_that_comes_with_a_new_key_seals_all_with_it(postgres_ser
         except NotShared:
             return False
 
-    try:
+    with contextlib.closing(rows_of(postgres_server, OTHER_KEY, KEY)) as coming:
+        coming.start()
         await until(are_read_with_it_alone, "both are sealed anew")
-    finally:
-        coming.close()

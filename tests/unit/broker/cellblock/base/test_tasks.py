@@ -135,8 +135,7 @@ async def test_closing_cancels_what_waits_and_does_not_wait_for_what_hangs() -> 
 
 async def test_closing_without_any_work() -> None:
     done = threading.Event()
-    assert await DaemonThread("test").close(done.set, 5.0)
-    assert done.is_set()
+    assert await DaemonThread("test").close(done.set, 5.0) and done.is_set()
 
 
 async def test_work_of_its_own_thread_brings_what_it_raises_and_the_thread_ends() -> None:

@@ -40,9 +40,25 @@ def test_vs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.servers["web"].url == "https://example.com/mcp"
 
 
-def test_vs_codes_settings(tmp_path: Path) -> None:
-    raw = {"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x"}}}}
-    assert list(load(tmp_path, json.dumps(raw)).servers) == ["a"]
+@pytest.mark.parametrize(
+    ("raw", "servers"),
+    [
+        # VS Code's settings; Windsurf and Gemini, which have other names for a URL; keys of others.
+        ({"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x"}}}}, {"a": "x"}),
+        (
+            {"mcpServers": {"w": {"serverUrl": "https://w.example"}, "g": {"httpUrl": "https://g.example"}}},
+            {"w": "https://w.example", "g": "https://g.example"},
+        ),
+        (
+            {"$schema": "https://x/y.json", "theme": "dark", "globalShortcut": "x", "mcp": 1, "projects": 2},
+            {},
+        ),
+    ],
+    ids=["VS Code", "Windsurf and Gemini", "none"],
+)
+def test_servers_are_found_in_files_of_others(raw: dict[str, Any], servers: dict[str, str]) -> None:
+    found = parse_settings(raw).servers
+    assert {name: server.url or server.command for name, server in found.items()} == servers
 
 
 def test_claude_code_with_servers_of_the_project_it_is_in(
@@ -61,15 +77,6 @@ def test_claude_code_with_servers_of_the_project_it_is_in(
     assert {name: server.command for name, server in settings.servers.items()} == {"a": "local", "b": "b"}
     monkeypatch.chdir("/")
     assert load_settings(tmp_path / ".claude.json").servers["a"].command == "user"
-
-
-def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
-    entries = {"w": {"serverUrl": "https://w.example/mcp"}, "g": {"httpUrl": "https://g.example/mcp"}}
-    servers = parse_settings({"mcpServers": entries}).servers
-    assert {name: server.url for name, server in servers.items()} == {
-        "w": "https://w.example/mcp",
-        "g": "https://g.example/mcp",
-    }
 
 
 HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
@@ -135,12 +142,6 @@ def test_a_slip_is_an_error(raw: dict[str, Any], said: str) -> None:
         parse_settings(raw)
 
 
-def test_the_schema_key_and_others_own_are_left_alone() -> None:
-    parse_settings(
-        {"$schema": "https://x/y.json", "theme": "dark", "globalShortcut": "x", "mcp": 1, "projects": 2}
-    )
-
-
 def test_a_disabled_server_needs_no_secret_and_foreign_keys_are_not_resolved() -> None:
     entries = {
         "off": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}, "disabled": True},
@@ -191,7 +192,14 @@ def test_a_slip_is_an_error_that_says_what_was_meant(key: str, meant: str) -> No
     assert (problem.place, problem.hint, problem.at_key) == (f"mcpServers.a.{key}", hint, True)
 
 
-@pytest.mark.parametrize("key", sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}))
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}),
+        # Notes, and keys that are taken out.
+        *("_args", "//env", "$comment", "#command", "", "_comment"),
+    ],
+)
 def test_no_key_of_ours_or_of_an_editor_is_a_near_miss(key: str) -> None:
     assert slips({key: None}, SERVER_KEYS) == {}
     assert problems_of(**{"command": "x", key: None}) == []
@@ -212,11 +220,6 @@ def test_a_key_that_nobody_is_known_to_read_costs_itself_alone() -> None:
     assert hint.startswith("Keys here: command, args, ")
     settings = parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
     assert [*settings.servers] == ["a"] and place in settings.warnings[0]
-
-
-@pytest.mark.parametrize("key", ["_args", "//env", "$comment", "#command", "", "_comment"])
-def test_notes_and_keys_that_are_taken_out_are_left_alone(key: str) -> None:
-    assert problems_of(**{"command": "x", key: []}) == []
 
 
 def test_the_place_is_that_of_the_file_and_entries_that_are_none_are_left_to_the_validation() -> None:

@@ -163,14 +163,18 @@ def test_the_budget_holds_for_real_servers() -> None:
     assert all(f"@codemode/servers/{server_id}" in text for server_id in recorded_catalog().servers)
 
 
-@pytest.mark.parametrize("server_id", ["a", "files--2", "with-dash"])
-def test_a_resource_uri_gives_its_server_back(server_id: str) -> None:
-    assert server_of_uri(resource_uri(server_id)) == server_id
-
-
-@pytest.mark.parametrize("uri", ["", "file:///etc/passwd", "codemode://servers/a", "codemode://other/a.d.ts"])
-def test_other_uris_have_no_server(uri: str) -> None:
-    assert server_of_uri(uri) is None
+@pytest.mark.parametrize(
+    ("uri", "server_id"),
+    [
+        *((resource_uri(server_id), server_id) for server_id in ("a", "files--2", "with-dash")),
+        *(
+            (uri, None)
+            for uri in ("", "file:///etc/passwd", "codemode://servers/a", "codemode://other/a.d.ts")
+        ),
+    ],
+)
+def test_a_resource_uri_gives_its_server_back(uri: str, server_id: str | None) -> None:
+    assert server_of_uri(uri) == server_id
 
 
 def question(arguments: Any = None, tool: str = "write", **changes: Any) -> Question:

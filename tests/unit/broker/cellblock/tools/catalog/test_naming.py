@@ -47,7 +47,6 @@ from support.recorded_catalogs import recorded_tools
 
 BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}
 """Names of Python tools that nothing could call."""
-PATH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(--[0-9]+)?")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_paths_are_unique_whatever_the_servers_are_called(servers: list[str]) ->
     paths = module_paths(servers)
     assert list(paths) == servers
     assert len(set(paths.values())) == len(servers)
-    assert all(PATH.fullmatch(path) for path in paths.values())
+    assert all(re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(--[0-9]+)?").fullmatch(path) for path in paths.values())
 
 
 @pytest.mark.parametrize("name", ["add", "größe", "a b", "\U0001f4a5", "x" * MAX_NAME_CHARS])
@@ -141,19 +140,15 @@ async def test_a_broker_with_such_a_tool_does_not_start(kind: str, tmp_path: Pat
 
 
 def catalog(**servers: list[str]) -> Catalog:
-    entries: dict[str, ServerEntry] = {}
-    for name, tools in servers.items():
-        server_id = name.replace("_", "-")
-        schemas: dict[str, Any] = {
-            tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
-        }
-        entries[server_id] = ServerEntry(
-            server_id,
-            name,
-            name,
-            tools=tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools),
-        )
-    return Catalog(1, entries)
+    def entry(tool: str) -> ToolEntry:
+        properties = {"url": {}} if "fetch" in tool else {}
+        return ToolEntry(tool, tool, None, None, {"type": "object", "properties": properties})
+
+    made = [
+        ServerEntry(name.replace("_", "-"), name, name, tools=tuple(map(entry, tools)))
+        for name, tools in servers.items()
+    ]
+    return Catalog(1, {one.server_id: one for one in made})
 
 
 KNOWN = catalog(
@@ -330,6 +325,7 @@ HOSTILE = [
     "*/ alert(1) /*",
     "\\",
     "'",
+    "\ud800",
     "eval",
     "arguments",
     "enum",
@@ -414,10 +410,6 @@ def test_a_functions_length_tells_whether_it_takes_an_input() -> None:
     tools = (ToolEntry("none", "none"), ToolEntry("some", "some", input_schema={"type": "object"}))
     text = server_module(ServerEntry("s", "S", "S", tools=tools))
     assert '"none", "none", 0' in text and '"some", "some", 1' in text
-
-
-def test_lone_surrogates_do_not_stop_a_module() -> None:
-    assert "\ufffd" not in text_of(data_url(server_module(server(["\ud800"]))))
 
 
 def test_urls_are_found_by_specifier() -> None:

@@ -14,7 +14,6 @@ Where the specification's examples and its algorithm differ, the algorithm stand
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Optional, TypedDict, Union
@@ -26,21 +25,7 @@ from pydantic import BaseModel, EmailStr, Field
 from cellblock import tool
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import read_tool
-from support.tool_schemas import BOXED_STRING, MOST, data_of, gives, made, output, properties
-
-# ---- Input Schema Generation ---------------------------------------------------------------------------
-
-
-@tool()
-def variadic(*args: int, **kwargs: str) -> None:
-    """As in "Fallback Behavior"."""
-
-
-def test_fallback_behavior(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(variadic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "variadic" in caplog.text and "*args" in caplog.text
-
+from support.tool_schemas import BOXED_STRING, data_of, gives, made, output, properties
 
 # ---- Output Schema Generation --------------------------------------------------------------------------
 
@@ -180,30 +165,37 @@ class Odd:
     """A type that pydantic knows nothing of."""
 
 
-def test_complex_generics(caplog: pytest.LogCaptureFixture) -> None:
-    def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
-
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        python_tool = made(exotic)
-    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
-    assert python_tool.output_schema is None
-    assert caplog.text.count("Odd") >= 2, "a reason for the input, and one for the output"
+@tool()
+def variadic(*args: int, **kwargs: str) -> None:
+    """As in "Fallback Behavior"."""
 
 
-def test_dynamic_types(caplog: pytest.LogCaptureFixture) -> None:
+def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
+
+
+def dynamic(value: Missing) -> None:  # noqa: F821 # pyright: ignore
     """A type that only exists at run time is as good as any other where it can be found, else nothing is known."""
 
-    def dynamic(value: Missing) -> None: ...  # noqa: F821 # pyright: ignore
 
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(dynamic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "Missing" in caplog.text
+@pytest.mark.parametrize(
+    ("function", "said", "times"),
+    [(variadic, "*args", 1), (exotic, "Odd", 2), (dynamic, "Missing", 1)],
+    ids=["variadic", "complex generics", "dynamic types"],
+)
+def test_fallback_behavior(
+    told: pytest.LogCaptureFixture, function: Callable[..., Any], said: str, times: int
+) -> None:
+    python_tool = made(function)
+    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
+    assert (python_tool.output_schema is None) == (function is exotic)
+    assert function.__name__ in told.text
+    assert told.text.count(said) >= times, "a reason for the input, and one for the output"
 
 
 # ---- Schema Caching ------------------------------------------------------------------------------------
 
 
-async def test_schema_caching() -> None:
+async def test_schema_caching(calls: PythonCalls) -> None:
     """Schemas are generated at registration, and never again."""
     generated: list[str] = []
 
@@ -222,13 +214,9 @@ async def test_schema_caching() -> None:
     python_tool = read_tool(count)
     at_registration = len(generated)
     assert at_registration >= 2
-    schemas = id(python_tool.input_schema), id(python_tool.output_schema)
-    calls = PythonCalls(bound=20, threads=1, most=MOST)
     for number in range(3):
         assert data_of(await calls.call(python_tool, {"given": {"value": number}})) == {"value": number}
-    await calls.close()
     assert len(generated) == at_registration
-    assert (id(python_tool.input_schema), id(python_tool.output_schema)) == schemas
 
 
 # ---- Examples ------------------------------------------------------------------------------------------
@@ -500,11 +488,10 @@ async def custom_tool(**kwargs: Any) -> str:
     return kwargs.get("custom_field", "default")
 
 
-async def test_explicit_schema_override(caplog: pytest.LogCaptureFixture) -> None:
+async def test_explicit_schema_override(told: pytest.LogCaptureFixture) -> None:
     """It is used as it is; that `**kwargs` has no schema of its own is then nothing to tell."""
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(custom_tool).input_schema == CUSTOM_SCHEMA
-    assert caplog.text == ""
+    assert made(custom_tool).input_schema == CUSTOM_SCHEMA
+    assert told.text == ""
     assert await gives(custom_tool, custom_field="b") == {"result": "b"}
 
 

@@ -322,12 +322,8 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def rooted(schema: Any, other: Any) -> dict[str, Any]:
-    return {**schema, "$defs": {"d": other}}
-
-
 ROOTS = st.builds(
-    rooted,
+    lambda schema, other: {**schema, "$defs": {"d": other}},
     SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
     LEAVES.filter(lambda schema: schema != {"$ref": "#/$defs/d"}),
 )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.dispatcher import Connection, Pending
+from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.requester import CallOrigin
 from support.waits import within
@@ -127,14 +127,8 @@ class OneMessage:
         self.said = json.dumps({"jsonrpc": "2.0", **said}).encode()
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        raise AssertionError("nothing is asked of the server")
-
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         self.answer.set_result(json.loads(body))
-
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        return False
 
     async def run(self, connection: Connection) -> None:
         assert await connection.received(self.said)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock, Mock
 
 import psutil
 import pytest
@@ -145,27 +146,29 @@ class Forgets(Answering):
     def do_POST(self) -> None:
         asked = json.loads(self.body())
         method, session = asked.get("method"), self.headers.get("mcp-session-id")
-        found: dict[str, Any] = {"error": {"code": -32601, "message": "unknown"}}
-        headers: dict[str, str] = {}
-        if method == "initialize":
-            self.sessions.append(f"session {len(self.sessions)}")
-            headers["mcp_session_id"] = self.sessions[-1]
-            found = {
-                "result": {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {},
-                    "serverInfo": {"name": "forgets", "version": "1"},
-                }
-            }
-        elif method == "tools/call" and session in self.forgotten:
+        if method == "tools/call" and session in self.forgotten:
             self.refused.append(0.03 * len(self.refused))
             time.sleep(self.refused[-1])
             self.answer(404)
             return
-        elif method == "tools/call":
-            found = {"result": {"content": [{"type": "text", "text": "made"}]}}
+        if method == "initialize":
+            session = f"session {len(self.sessions)}"
+            self.sessions.append(session)
+        greeting = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "forgets", "version": "1"},
+        }
+        results = {
+            "initialize": greeting,
+            "tools/call": {"content": [{"type": "text", "text": "made"}]},
+        }
+        unknown = {"error": {"code": -32601, "message": "unknown"}}
+        found = {"result": results[method]} if method in results else unknown
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **found}).encode()
-        self.answer(200 if "id" in asked else 202, body, content_type="application/json", **headers)
+        self.answer(
+            200 if "id" in asked else 202, body, content_type="application/json", mcp_session_id=session or ""
+        )
 
     def do_GET(self) -> None:
         self.answer(405)
@@ -261,26 +264,16 @@ READS_LATE = textwrap.dedent(
 )
 
 
-class Quiet:
+def quiet() -> Mock:
     """What a wire tells what came, in the place of a connection."""
-
-    def __init__(self) -> None:
-        self.came: list[messages.Message] = []
-        self.ended: list[str] = []
-
-    async def received(self, data: bytes) -> int:
-        self.came.append(messages.read(data))
-        return 0
-
-    def end(self, why: str) -> None:
-        self.ended.append(why)
+    return Mock(received=AsyncMock(return_value=0))
 
 
 @pytest.mark.parametrize("size", [200_000, 12_000_000])
 async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, size: int) -> None:
     ready = tmp_path / "ready"
     config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
-    told: Any = Quiet()
+    told = quiet()
 
     def asks(number: int, text: str) -> bytes:
         return messages.request(number, "x", {"a": text})
@@ -299,11 +292,12 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
             await asyncio.wait([writing, waits])
             last = asyncio.create_task(wire.post(asks(3, "end"), {}, ""))
             ready.touch()
-            await until(lambda: len(told.came) == 2, "two answers")
+            await until(lambda: told.received.await_count == 2, "two answers")
             await last
             await end_tasks(reading)
     # The first had been begun; of the second nothing was written.
-    assert [(one.id, json.loads(one.body)["bytes"]) for one in told.came] == [
+    came: list[Any] = [messages.read(call.args[0]) for call in told.received.await_args_list]
+    assert [(one.id, json.loads(one.body)["bytes"]) for one in came] == [
         (1, len(asks(1, "x" * size)) + 1),
         (3, len(asks(3, "end")) + 1),
     ]
@@ -312,7 +306,7 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
 async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_path: Path) -> None:
     """It closes its stdout before it is gone, as npm does for a package that is not there."""
     config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
-    told: Any = Quiet()
+    told = quiet()
     with (tmp_path / "log").open("w") as log:
         install = Install("some-server", tmp_path, log.fileno())
         async with stdio_wire(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -337,30 +336,6 @@ async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_p
 
 
 # ---- whose turn it is: looks wait for runs, within their share, and not when someone asks -------------
-
-
-def waits(turns: Turns) -> bool:
-    """Whether the next look has to wait."""
-    thread = threading.Thread(target=turns.wait, daemon=True)
-    thread.start()
-    thread.join(0.2)
-    waiting = thread.is_alive()
-    turns.wanted.set()
-    thread.join(BOUND)
-    assert not thread.is_alive(), "who asks ends every wait"
-    turns.wanted.clear()
-    return waiting
-
-
-def test_a_look_waits_only_after_another_and_while_runs_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
-    turns, busy = Turns(), True
-    turns.busy = lambda: busy
-    assert not waits(turns), "the first one has its share"
-    turns.took(1.0)
-    assert waits(turns)
-    busy = False
-    assert not waits(turns)
 
 
 def test_a_wait_ends_with_the_run_and_with_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,7 @@ class World:
         )
         self.catalog = Catalog(1, {"files": self.server})
         self.learner = Learner(made, None)
-        self.known = KnownOutputs(self.learner)
-        self.outputs = self.known.of("")
+        self.outputs = KnownOutputs(self.learner).of("")
 
     async def saw(self, *results: tuple[int, Kind, Any]) -> "World":
         for number, kind, value in results:

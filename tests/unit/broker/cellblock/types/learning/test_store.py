@@ -55,11 +55,6 @@ def seen(value: Any, at: float = 1.0, texts: bool = False, **fields: Any) -> Obs
     )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / TABLES.file
-
-
 def observations(store: AnyStore) -> Observations:
     """As one more broker has them."""
     return Observations(store.database(TABLES))
@@ -132,10 +127,10 @@ while True:
 """
 
 
-def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
+def killed_while_it_writes(folder: Path, delay: float) -> tuple[int, int]:
     """The samples that a writer has committed for certain before it was killed, and those in the file."""
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, str(folder / TABLES.file)], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None
         lines = [writer.stdout.readline()]
@@ -144,39 +139,39 @@ def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
         lines += writer.stdout.read().splitlines()
     # The last line may be cut off by the kill: it counts only when it is whole.
     said = max((int(line) for line in lines if line.strip().isdigit()), default=0)
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(folder / TABLES.file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-    with closing(observations(LocalStore(path.parent))) as store:
+    with closing(observations(LocalStore(folder))) as store:
         found = store.load()
-    assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
+    assert not list(folder.glob("*.damaged-*")), "the store was set aside"
     return said, found[KEY].samples if found else 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", mostly([5], [5, 40]))
-def test_kills_while_it_writes(path: Path, kills: int) -> None:
+def test_kills_while_it_writes(tmp_path: Path, kills: int) -> None:
     chance = Random(0)
     before = 0
     for _ in range(kills):
-        said, held = killed_while_it_writes(path, chance.uniform(0.0, 0.02))
+        said, held = killed_while_it_writes(tmp_path, chance.uniform(0.0, 0.02))
         assert said > before, "the writer wrote nothing, so the kill proves nothing"
         assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
         before = held
 
 
 @pytest.mark.parametrize("body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"count": "x"}}'])
-def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
+def test_a_row_that_cannot_be_read_is_forgotten(tmp_path: Path, body: str) -> None:
     mail = ToolKey("mail", "read", "0")
-    with closing(observations(LocalStore(path.parent))) as store:
+    with closing(observations(LocalStore(tmp_path))) as store:
         store.merge({KEY: seen(1), mail: seen(2)})
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        with closing(sqlite3.connect(tmp_path / TABLES.file, isolation_level=None)) as other:
             other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
         assert list(store.load()) == [KEY]
         assert store.merge({mail: seen(3)})[mail].samples == 1
 
 
-def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
-    store = observations(LocalStore(path.parent))
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    store = observations(LocalStore(tmp_path))
     database = cast("SqliteDatabase", store.database)
     store.merge({KEY: seen({"id": 1})})
     database.connection.execute("PRAGMA max_page_count = 1")

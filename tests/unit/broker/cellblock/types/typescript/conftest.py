@@ -11,8 +11,6 @@ from typing import Any
 import deno
 import pytest
 
-Misfits = Callable[[Iterable[tuple[Any, list[Any]]]], list[list[bool]]]
-
 _CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}
 _PLACE = re.compile(r"^    at file://\S*/(\w+)(?:\.d)?\.ts:(\d+):\d+$", re.MULTILINE)
 
@@ -48,7 +46,7 @@ def check(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def misfits(tmp_path: Path) -> Misfits:
+def misfits(tmp_path: Path) -> Callable[[Iterable[tuple[Any, list[Any]]]], list[list[bool]]]:
     """For many types and their values, in one run: which values the compiler refuses.
 
     Takes (TypeText, values) pairs. Fails when a declared type itself does not compile.
@@ -56,17 +54,16 @@ def misfits(tmp_path: Path) -> Misfits:
 
     def refused(cases: Iterable[tuple[Any, list[Any]]]) -> list[list[bool]]:
         lines = ["declare function check<T>(value: T): void;"]
-        places: list[list[int]] = []
+        places: list[range] = []
         owners: dict[int, str] = {}
         for number, (made, values) in enumerate(cases):
             text = "\n".join([*made.aliases, f"export type Root = {made.text};"])
-            for line in f"namespace N{number} {{\n{text}\n}}".split("\n"):
-                lines.append(line)
-                owners[len(lines)] = text
-            places.append([])
-            for value in values:
-                lines.append(f"check<N{number}.Root>({expression(value)});")
-                places[-1].append(len(lines))
+            declared = f"namespace N{number} {{\n{text}\n}}".split("\n")
+            first = len(lines) + 1
+            used = first + len(declared)
+            lines += declared + [f"check<N{number}.Root>({expression(value)});" for value in values]
+            owners.update(dict.fromkeys(range(first, used), text))
+            places.append(range(used, used + len(values)))
         errors = {int(line) for _, line in _PLACE.findall(run_check(tmp_path, "\n".join(lines)))}
         broken = [owners[line] for line in sorted(errors) if line in owners]
         assert not broken, f"a declared type does not compile:\n{broken[0]}"

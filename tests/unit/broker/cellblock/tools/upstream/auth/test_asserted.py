@@ -41,9 +41,9 @@ async def identity(folder: Path, known: Provider, refresh_token: str | None = "r
     record = LoginRecord(
         server_url=known.issuer, person=PERSON, client=client, server_metadata=metadata, since=1.0
     )
-    tokens = OAuthToken(access_token="over", refresh_token=refresh_token, expires_in=0)
+    over = OAuthToken(access_token="over", refresh_token=refresh_token, expires_in=0)
     place = place_of(LocalStore(folder), known.issuer, AuthSettings(keyring="off"), PERSON)
-    await place.save(record.with_tokens(tokens))
+    await place.save(record.with_tokens(over))
     return KeptIdentity("wiki", place, Redactor(ServerConfig(url="https://wiki.example/mcp")), None)
 
 
@@ -137,15 +137,11 @@ class Site:
 def site() -> Generator[Site]:
     class Handler(Answering):
         def do_GET(self) -> None:
-            self.told("")
-
-        def do_POST(self) -> None:
-            self.told(self.body().decode())
-
-        def told(self, body: str) -> None:
-            made.sent.append((self.path, body))
+            made.sent.append((self.path, self.body().decode()))
             status, said, headers = made.answer(self.path)
             self.answer(status, json.dumps(said).encode(), Content_Type="application/json", **headers)
+
+        do_POST = do_GET
 
     with serving(Handler) as address:
         made = Site(f"http://{address}")
