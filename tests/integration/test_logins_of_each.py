@@ -32,8 +32,7 @@ from cellblock.tools.upstream.pins import PinStore, Reviewer
 from support.brokers import begun, ready
 from support.entries import http_server, settings
 from support.http_daemon import TOOL
-from support.login_site import Site, site
-from support.oauth_world import World, world
+from support.oauth_world import Site, World, site, world
 from support.parked_runs import response_of
 from support.responses import error_of, succeeded
 from support.retries import retrying

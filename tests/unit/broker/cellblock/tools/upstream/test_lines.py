@@ -232,7 +232,6 @@ STREAM = (
     b': hello\n\nevent: message\r\nid: 7\r\ndata: {"a":1}\r\n\r\ndata:x\rdata: y\r\r\n\ndata\n\nretry: 5\n\n'
     b"data: last\n\nnever: ends"
 )
-DATA = [b'{"a":1}', b"x\ny", b"last"]
 
 
 def test_events_at_any_cut() -> None:
@@ -243,7 +242,7 @@ def test_events_at_any_cut() -> None:
             step = source.choice([1, 2, 3, 10, 100])
             found += [event.data for event in splitter.feed(STREAM[at : at + step]) if event.data]
             at += step
-        assert found == DATA
+        assert found == [b'{"a":1}', b"x\ny", b"last"]
         assert splitter.held == len(b"never: ends")
 
 
@@ -360,26 +359,26 @@ async def test_one_coding_that_was_asked_for_is_unpacked_and_no_other(url: str, 
         assert await body_of(f"{url}/{plain}") == b"x" * CAP
 
 
+async def taking_turns(turns: Counter[str]) -> None:
+    """Counts the passes of the loop."""
+    while True:
+        turns["passes"] += 1
+        await asyncio.sleep(0)
+
+
 async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
     """Other tasks have their turn after each piece, and what is unpacked is bounded whatever reads it."""
     _, bomb = coded()["gzip"]
     response = httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
     pieces: list[bytes] = []
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
+    turns = Counter[str]()
+    other = asyncio.create_task(taking_turns(turns))
     with pytest.raises(httpx2.DecodingError, match="times its size"):
         async for piece in unpacked(response):
             pieces.append(piece)  # noqa: PERF401 - an error ends it
     other.cancel()
     assert max(map(len, pieces)) <= PIECE_BYTES
-    assert turns >= len(pieces)
+    assert turns.total() >= len(pieces)
     assert sum(map(len, pieces)) <= MOST_RATIO * len(bomb) + FREE_BYTES
 
 
@@ -398,9 +397,6 @@ def filled(start: bytes, part: bytes, end: bytes) -> bytes:
 def members() -> bytes:
     """The same of an object; not made by each process that collects tests."""
     return b"{%s}" % b",".join(b'"%d":1' % number for number in range(SIZE // 11))
-
-
-Body = Callable[[], bytes]
 
 
 def script_gets(body: bytes) -> object:
@@ -443,7 +439,7 @@ def contents(body: bytes) -> int:
     ],
 )
 async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
-    taken: Callable[[bytes], object], body: Body, gets: object
+    taken: Callable[[bytes], object], body: Callable[[], bytes], gets: object
 ) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
     made = body()
@@ -470,21 +466,14 @@ CHATTERS = "import sys; sys.stdout.write('1\\n' * 100_000); sys.stdout.flush(); 
 
 
 async def test_of_many_lines_few_are_read_before_others_have_their_turn(tmp_path: Path) -> None:
-    passes, noted = 0, Counter[int]()
-
-    async def ticking() -> None:
-        nonlocal passes
-        while True:
-            passes += 1
-            await asyncio.sleep(0)
-
+    turns, noted = Counter[str](), Counter[int]()
     config = ServerConfig(command=sys.executable, args=["-I", "-c", CHATTERS])
     with (tmp_path / "log").open("w") as log:
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "chatters")
         ) as wire:
-            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([passes]))
-            tasks = [asyncio.create_task(ticking()), asyncio.create_task(wire.run(connection))]
+            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([turns["passes"]]))
+            tasks = [asyncio.create_task(taking_turns(turns)), asyncio.create_task(wire.run(connection))]
             await until(lambda: noted.total() > 800, "some have come")
             await end_tasks(*tasks)
     assert max(noted.values()) <= MESSAGES_IN_STEP + 1
