@@ -28,7 +28,6 @@ from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
 from support.waits import until, within
 
-BOUND_SECONDS = 120
 SCRIPT = """import { echo } from "@codemode/servers/plain";
 const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two", big: 1234567890123456789n })]);
 console.log(new Date().toISOString(), Math.random());
@@ -36,10 +35,8 @@ globalThis.__codemode_result__ = { one, two, id: crypto.randomUUID() };
 """
 SECRET = "c0rrect-horse-battery"
 
-Outcome = subprocess.CompletedProcess[str]
 
-
-def ran(folder: Path, *arguments: object, code: int = 0) -> Outcome:
+def ran(folder: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs `cellblock`, which is to end so, in a folder that is its home, too."""
     done = subprocess.run(
         [str(forked_cellblock()), *map(str, arguments)],
@@ -47,7 +44,7 @@ def ran(folder: Path, *arguments: object, code: int = 0) -> Outcome:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=BOUND_SECONDS,
+        timeout=120,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done

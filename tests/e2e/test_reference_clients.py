@@ -41,7 +41,6 @@ CLIENTS = (
     ("@modelcontextprotocol/client", "auto"),
 )
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
-CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
 CODE = """
 import { list_issues, get_issue } from "@codemode/servers/tracker";
@@ -126,7 +125,7 @@ async def driven(
 ) -> AsyncGenerator[Driven, None]:
     """A client that is connected; afterwards neither it nor a server that it started runs any more."""
     require(NODE, NODE_SERVERS / package.rpartition("/")[2])
-    words = (CLIENT_SCRIPT, NODE_SERVERS.parent.parent, package, era)
+    words = (Path(__file__).with_name("reference_client.mjs"), NODE_SERVERS.parent.parent, package, era)
     record = running.ledger if running else folder / "ledger.jsonl"
     async with piped(*words, program=NODE, stderr=None, limit=16 * 1024 * 1024) as process:
         client = Driven(process, record, running)
