@@ -26,7 +26,7 @@ from mcp import Client
 
 from support.asking_client import stdio
 from support.cellblock_zygote import forked_cellblock, forked_python, pid_of
-from support.commands import Piped, cellblock, piped
+from support.commands import Piped, piped
 from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -376,13 +376,6 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
     assert sorted(called[:2]) == [("git", "git_log"), ("time", "get_current_time")]
     assert called[2:] == [("filesystem", "write_file"), ("filesystem", "list_directory")]
     assert all(entry["ok"] for entry in response["toolTrace"])
-
-
-async def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
-    words = ("run", "-", "--config", world["config"], "--state-dir", tmp_path / "s")
-    done = await cellblock(*words, given=world["code"].encode())
-    assert done.code == 0, done
-    check(json.loads(done.out), world, git_repository)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
