@@ -95,9 +95,8 @@ class Actors:
         self.met = await asyncio.to_thread(
             visit, self.stage.port, self.stage.token, runs=int(seconds * RATE), rate=RATE
         )
-        for failure in self.met.failures:
-            if not any(code in failure for code in KILLED):
-                self.books.breach("neighbours are served", failure)
+        unserved = [one for one in self.met.failures if not any(code in one for code in KILLED)]
+        self.books.breach("neighbours are served", *unserved)
 
     async def run(self, until: float) -> None:
         """Acts, all kinds at once, and returns when everything that was begun before `until` has ended."""

@@ -23,9 +23,10 @@ from cellblock_worker.launch import launching, spawning
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launcher import LOOK_ORDERS
 from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
-from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
+from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, kill, reaped, spawn
 from support.processes import alive, gone
 from support.waits import until, within
+from support.worker_owner import MIB
 
 with_pidfd = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 
@@ -232,7 +233,6 @@ async def test_a_machine_that_refuses_its_calls_does_without(
 
 
 BOUND = 20.0
-MIB = 1024 * 1024
 
 
 class Watcher:
@@ -431,10 +431,6 @@ def pids_in(folder: Path) -> list[int]:
     return [int(text) for file in folder.iterdir() if (text := file.read_text())]
 
 
-async def over(starting: asyncio.Task[Process]) -> None:
-    await within(asyncio.wait([starting]))
-
-
 async def test_it_starts_with_what_it_is_given() -> None:
     process = await spawn("/bin/sh", "-c", "cat; exit 3", stdin=PIPE, stdout=PIPE)
     output, _ = await process.communicate(b"given")
@@ -471,7 +467,7 @@ async def test_cancelled_at_any_step_it_ends_with_what_it_has_started(tmp_path: 
         time.sleep(A_SHELLS_START_SECONDS)  # noqa: ASYNC251
         starting.cancel()
         since = time.monotonic()
-        await over(starting)
+        await within(asyncio.wait([starting]))
         assert time.monotonic() - since < REAP_BOUND_SECONDS
         if starting.cancelled():
             cancelled += 1
@@ -491,7 +487,7 @@ async def test_one_without_a_group_is_killed_alone(times: int) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
         starting.cancel()
-    await over(starting)
+    await within(asyncio.wait([starting]))
     assert starting.cancelled()
     await gone(set(psutil.Process().children()) - before)
 
@@ -500,7 +496,7 @@ async def test_a_start_that_fails_while_it_is_cancelled_is_a_cancellation() -> N
     starting = asyncio.create_task(spawn("/no-such-program"))
     await asyncio.sleep(0)
     starting.cancel()
-    await over(starting)
+    await within(asyncio.wait([starting]))
     assert starting.cancelled()
 
 

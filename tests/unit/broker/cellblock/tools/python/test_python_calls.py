@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -65,17 +65,22 @@ def compute() -> None:
         pass
 
 
+def before_encoding(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Has `work` called before each result is encoded."""
+    encoded = ResultForm.encoded
+
+    def after_it(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
+        work()
+        return encoded(self, value, most, **told)
+
+    monkeypatch.setattr(ResultForm, "encoded", after_it)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
     calls: PythonCalls, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    encoded = ResultForm.encoded
-
-    def slow(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
-        compute()
-        return encoded(self, value, most, **told)
-
-    monkeypatch.setattr(ResultForm, "encoded", slow)
+    before_encoding(monkeypatch, compute)
     account = Account.of_one()
 
     def in_thread():
@@ -97,13 +102,7 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    encoded = ResultForm.encoded
-
-    def noted(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
-        threads.append(threading.current_thread())
-        return encoded(self, value, most, **told)
-
-    monkeypatch.setattr(ResultForm, "encoded", noted)
+    before_encoding(monkeypatch, lambda: threads.append(threading.current_thread()))
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
     async def small():
@@ -161,16 +160,13 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(
 async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) -> None:
     release, ended = threading.Event(), asyncio.Event()
 
-    def blocks() -> None:
-        release.wait(BOUND)
-
     async def hangs() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    for function in (blocks, hangs):
+    for function in (lambda: release.wait(BOUND), hangs):
         with pytest.raises(ToolCallError, match=r"did not end within 0\.2 s") as caught:
             await within(brief.call(read_tool(function), {}))
         assert caught.value.certainty is Certainty.MAY_HAVE_RUN

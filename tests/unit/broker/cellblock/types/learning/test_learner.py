@@ -163,12 +163,16 @@ async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
         assert (await seen(made, "x" * 10_000, "text")).sample == '{"name": "a secret"}'
 
 
-async def test_a_result_that_does_not_fit_what_is_declared_is_reported(made: Learner) -> None:
+async def test_a_result_that_does_not_fit_what_is_declared_is_reported_and_logged_once(
+    made: Learner, caplog: pytest.LogCaptureFixture
+) -> None:
     assert (await seen(made, {"id": "x"}, tool=DECLARED)).disagreements == 0
     found = await seen(made, {"id": 4711}, tool=DECLARED)
     assert (found.disagreements, found.samples) == (1, 2)
     assert "/id" in found.disagreement and "4711" not in found.disagreement
     assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "files.'read'" in told and "at /id: declared string" in told
 
 
 async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
@@ -267,15 +271,6 @@ async def test_what_another_process_learns_or_forgets_reaches_this_one(
         assert (await seen(one, {"id": "anew"})).samples == 1
 
 
-async def test_a_disagreement_with_the_declaration_is_logged_once(
-    made: Learner, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in range(3):
-        await seen(made, {"id": number}, tool=DECLARED)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "files.'read'" in told and "at /id: declared string" in told
-
-
 ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 
@@ -303,18 +298,15 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(
     monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
     monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
-
-    def offer(times: int) -> None:
-        for _ in range(times):
-            made.offer("files", TOOL, "value", b'{"id": 1}')
-
     made.make_way_for(lambda: busy)
-    offer(3)
+    for _ in range(3):
+        made.offer("files", TOOL, "value", b'{"id": 1}')
     await until(lambda: made.known("files", TOOL), "the first one has its share of the time")
     assert known(made).samples == 1
     await made.wait_until_learnt(BOUND)
     assert known(made).samples == 3, "who asks gets the rest"
-    offer(2)
+    for _ in range(2):
+        made.offer("files", TOOL, "value", b'{"id": 1}')
     await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
     assert known(made).samples == 3, "the share is used up"
     busy = False

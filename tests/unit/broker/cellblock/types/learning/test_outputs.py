@@ -20,7 +20,7 @@ from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refine
 from cellblock.types.learning.overlay import new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
 
-from .conftest import BOUND, learning
+from .conftest import learning
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
 NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
@@ -43,7 +43,6 @@ class World:
         for number, kind, value in results:
             self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
         self.learner.start()
-        await self.learner.wait_for_writes(BOUND)
         await self.learner.close()
         return self
 
@@ -70,9 +69,8 @@ async def test_what_clients_cache_never_changes_by_it() -> None:
 async def test_given_goes_before_declared_and_declared_before_observed() -> None:
     declared = {"type": "object", "properties": {"id": {"type": "string"}}}
     given = Given(NUMBER, examples=(Example({"path": "*/ x"}, {"id": 1}),), effect="read")
-    found: list[tuple[int, Kind, Any]] = [(number, "value", {"id": 1}) for number in range(3)]
     tools = tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
-    world = await World(*tools).saw(*found)
+    world = await World(*tools).saw(*((number, "value", {"id": 1}) for number in range(3)))
     misfit = "the newest: at /id: declared string."
     assert [world.schema(0), world.schema(1)] == [
         {
@@ -117,10 +115,14 @@ async def test_parsed_texts_are_values() -> None:
 
 def test_a_boxed_output_is_taken_out_where_the_settings_say_so() -> None:
     kept = {"$defs": {"N": {"type": "integer"}}}
-    properties = {"value": {"$ref": "#/$defs/N"}}
-    mark = {"x-dedalus-box": {"field": "value"}}
     entry = tool(
-        output_schema={"type": "object", "properties": properties, "required": ["value"], **mark, **kept}
+        output_schema={
+            "type": "object",
+            "properties": {"value": {"$ref": "#/$defs/N"}},
+            "required": ["value"],
+            "x-dedalus-box": {"field": "value"},
+            **kept,
+        }
     )
     boxed = World(entry, unbox=True).server.tools[0]
     assert (boxed.box, boxed.output_schema) == ("value", {"$ref": "#/$defs/N", **kept})

@@ -81,28 +81,28 @@ async def test_what_is_no_identity_of_the_same_person_is_taken_for_none(
         assert why in error.value.message
 
 
-@pytest.mark.parametrize("lacks", ["oauth", "client", "login"])
-def test_who_a_person_is_must_be_known(tmp_path: Path, lacks: str) -> None:
-    oauth = {
-        "issuer": "https://a.example",
-        "audience": "https://b.example",
-        "jwks_url": "https://a.example/k",
-    }
-    oauth |= {} if lacks == "client" else {"client_id": "us"}
-    entry = {"url": "https://wiki.example/mcp"} | ({} if lacks == "login" else {"login": "each"})
+TRUSTED = {"issuer": "https://a.example", "audience": "https://b.example", "jwks_url": "https://a.example/k"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "http"),
+    [
+        ({"login": "each"}, {}),
+        ({"login": "each"}, {"oauth": TRUSTED}),
+        ({}, {"oauth": {**TRUSTED, "client_id": "us"}}),
+    ],
+    ids=["no oauth", "no client", "no login"],
+)
+def test_who_a_person_is_must_be_known(tmp_path: Path, entry: dict[str, str], http: dict[str, Any]) -> None:
     own = {
         "grant": "identity_assertion",
         "client_id": "us",
         "client_secret": "s",
         "issuer": "https://login.example",
     }
+    servers = {"wiki": {"url": "https://wiki.example/mcp", **entry}}
     with pytest.raises(ConfigError, match="identity_assertion needs to know who a person is"):
-        settings(
-            tmp_path,
-            {"wiki": entry},
-            auth={"servers": {"wiki": own}},
-            http={} if lacks == "oauth" else {"oauth": oauth},
-        )
+        settings(tmp_path, servers, auth={"servers": {"wiki": own}}, http=http)
 
 
 class Site:

@@ -6,7 +6,8 @@ import asyncio
 import json
 import re
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,12 @@ class Handler(Answering):
 class Authority(ThreadingHTTPServer):
     """Both servers on one port."""
 
-    def __init__(self, change: Change, returned: str = "") -> None:
+    def __init__(self, change: Change) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.change = change
         self.asked: list[str] = []
         self.base = f"http://127.0.0.1:{self.server_port}"
-        self.returned = returned
+        self.returned = ""
         self.metadata_at = "/.well-known/oauth-authorization-server"
         self.issuer_path = ""
         self.is_github = False
@@ -99,6 +100,13 @@ def odd(what: str, status: int = 0, **members: Any) -> Change:
         return (status, {**body, **members}) if asked == what else (0, body)
 
     return change
+
+
+@contextmanager
+def served(change: Change) -> Generator[Authority]:
+    authority = Authority(change)
+    with serving(authority):
+        yield authority
 
 
 async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[LoginTarget, str]:
@@ -125,10 +133,9 @@ async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Lo
 async def test_an_issuer_may_differ_by_a_root_slash(
     tmp_path: Path, change: Change, slash: str, returned: str
 ) -> None:
-    authority = Authority(change)
-    authority.returned = returned.format(issuer=authority.base + slash)
-    configured = {"servers": {"notes": {"issuer": f"{authority.base}/"}}}
-    with serving(authority):
+    with served(change) as authority:
+        authority.returned = returned.format(issuer=authority.base + slash)
+        configured = {"servers": {"notes": {"issuer": f"{authority.base}/"}}}
         for folder, auth in (("a", {}), ("b", configured)):
             _, said = await logged_in(authority, tmp_path / folder, **auth)
             assert said.startswith("Logged in to notes")
@@ -148,8 +155,7 @@ async def test_an_issuer_may_differ_by_a_root_slash(
 async def test_lives_and_scopes_in_other_forms_are_taken(
     tmp_path: Path, members: dict[str, Any], left: int | None, scope: str | None
 ) -> None:
-    authority = Authority(odd("token", **members))
-    with serving(authority):
+    with served(odd("token", **members)) as authority:
         place, _ = await logged_in(authority, tmp_path)
     status = await status_of(place)
     assert status["state"] == "logged in" and status["scope"] == scope
@@ -168,8 +174,7 @@ async def test_lives_and_scopes_in_other_forms_are_taken(
     ],
 )
 async def test_no_login_is_lost_for_one_member(tmp_path: Path, what: str, members: dict[str, Any]) -> None:
-    authority = Authority(odd(what, **members))
-    with serving(authority):
+    with served(odd(what, **members)) as authority:
         place, said = await logged_in(authority, tmp_path)
     assert said.startswith("Logged in to notes")
     assert (await status_of(place))["state"] == "logged in"
@@ -194,8 +199,7 @@ async def test_no_login_is_lost_for_one_member(tmp_path: Path, what: str, member
     ],
 )
 async def test_refusals_are_told_in_the_servers_words(tmp_path: Path, change: Change, told: str) -> None:
-    authority = Authority(change)
-    with serving(authority), pytest.raises(LoginError, match=told) as caught:
+    with served(change) as authority, pytest.raises(LoginError, match=told) as caught:
         await logged_in(authority, tmp_path)
     said = caught.value.message
     assert said.startswith("The login to notes has failed: ")
@@ -233,8 +237,7 @@ async def test_private_addresses_only_where_the_server_is(host: str, server: str
 
 @pytest.mark.parametrize("place", ["resource", "authorization"])
 async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> None:
-    authority = Authority(odd("nothing"))
-    with serving(authority):
+    with served(odd("nothing")) as authority:
         if place == "resource":
             where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
             refused = httpx2.Response(401, headers={"WWW-Authenticate": where})
@@ -277,8 +280,7 @@ async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> 
     ],
 )
 async def test_nobody_is_led_to_another_place(tmp_path: Path, change: Change, told: str) -> None:
-    authority = Authority(change)
-    with serving(authority), pytest.raises(LoginError, match=told) as caught:
+    with served(change) as authority, pytest.raises(LoginError, match=told) as caught:
         await logged_in(authority, tmp_path)
     assert "Error" not in caught.value.message
     assert not {"client", "token"} & {*authority.asked}
@@ -367,10 +369,9 @@ async def test_documented_metadata_of_providers_leads_to_a_login(tmp_path: Path,
         endpoints = {key: body[key] for key in ("authorization_endpoint", "token_endpoint")}
         return 0, {"issuer": f"BASE{path}", **endpoints, **members}
 
-    authority = Authority(change)
-    authority.issuer_path, authority.metadata_at = path, found_at
-    authority.is_github = name == "github"
-    with serving(authority):
+    with served(change) as authority:
+        authority.issuer_path, authority.metadata_at = path, found_at
+        authority.is_github = name == "github"
         known = {"client_id": "mine", "scopes": ["repo"] if name == "github" else []}
         _, said = await logged_in(authority, tmp_path / "a", servers={"notes": known})
         assert said.startswith("Logged in to notes") and "Not granted" not in said
