@@ -150,7 +150,6 @@ async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: 
 
 PLACES = 2
 NOISY_QUEUE = 200
-ROUNDS = 5
 ATTEMPTS = 10
 """On a busy machine a trivial run may itself take long enough to count as a long one, or the 10 ms be missed; and runs
 that compute may get so little that their client is no heavy one."""
@@ -193,7 +192,7 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
                 assert "half of pool.queue_size" in found.message and "not started" in found.message
 
         pool = broker._reach and broker._reach.workers.pool
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, 5 + 1):
             code = f"globalThis.__codemode_result__ = {number};"
             queued = pool.queued
             quiet: asyncio.Task[RunResponse] = asyncio.create_task(broker.run(code, client="quiet"))
@@ -313,10 +312,7 @@ async def test_300_calls_at_once_are_made_if_so_many_may_be(roomy: Broker) -> No
         const asked = Array.from({ length: 300 }, (_, number) => echo({ number }));
         globalThis.__codemode_result__ = (await Promise.all(asked)).length;
     """
-    response = await within(roomy.run(code, limits={"maxToolCalls": 300}))
-    assert succeeded(response) == 300
-    response = await within(roomy.run(code, limits={"maxToolCalls": 299}))
-    assert "maxToolCalls = 299" in error_of(response, "SANDBOX_LIMIT").message
+    assert succeeded(await within(roomy.run(code, limits={"maxToolCalls": 300}))) == 300
 
 
 async def test_a_request_over_the_cap_is_refused_in_the_sandbox(roomy: Broker) -> None:

@@ -35,12 +35,11 @@ from support.local_tools import broker_on as broker_with_tools
 from support.params import mostly
 from support.waits import until, until_found, within
 
-ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
-
-
 WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 
-broker_on = partial(broker_with_tools, policy=ASKS)
+broker_on = partial(
+    broker_with_tools, policy={"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
+)
 
 
 @pytest.fixture(autouse=True)

@@ -54,16 +54,16 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
         )
         assert value == [rows(3), '{"a": [1, 2]}'], "a text stays a text by default"
         await broker.learnt(30.0)
-        answers = succeeded(
+        of_rows, of_text, searched = succeeded(
             await broker.run(
                 'import { getTool, searchTools } from "@codemode/discovery";\n'
-                'globalThis.__codemode_result__ = [await getTool("local", "rows"),'
-                ' await getTool("contract", "json_text"), (await searchTools("rows", { detail: "full" })).results[0]];'
+                'const found = [await getTool("local", "rows"), await getTool("contract", "json_text"),'
+                ' (await searchTools("rows", { detail: "full" })).results[0]];'
+                "globalThis.__codemode_result__ = found.map((tool) => tool.outputSchema);"
             )
         )
-        assert answers[0]["outputSchema"]["properties"]["rows"]["items"]["required"] == ["id", "name"]
-        assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
-        assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
+        assert of_rows == searched and of_rows["properties"]["rows"]["items"]["required"] == ["id", "name"]
+        assert of_text["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
         assert known(broker, "contract.one_text")["observedOutputSchema"]["type"] == "string"
         assert declarations_in_budget(broker.known_catalog, 100_000).text == cached
     async with ready(config, tools=[rows]) as broker:

@@ -185,8 +185,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 
 def under_way(broker: Broker) -> int:
-    session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
-    return len(session._routing.calls)
+    return len(broker.registry.sessions["asking"]._routing.calls)
 
 
 async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(

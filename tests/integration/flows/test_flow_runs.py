@@ -225,8 +225,6 @@ globalThis.__codemode_result__ = [first, await later];
     assert first == "secret" and later.startswith("refused -32600: The policy"), later
 
 
-SECRET = "payroll-7f3a91c2 of \u202eevil"
-
 CODE = """
 import { echo as read } from "@codemode/servers/mail";
 import { echo as send } from "@codemode/servers/out";
@@ -243,7 +241,7 @@ RULE: dict[str, Any] = {
 
 
 def code(to: str = "ann@acme.example") -> str:
-    return CODE % (json.dumps(SECRET), json.dumps(to))
+    return CODE % (json.dumps("payroll-7f3a91c2 of \u202eevil"), json.dumps(to))
 
 
 ASK = {"to": "mail.*", "then": "ask"}
