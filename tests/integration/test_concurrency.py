@@ -427,15 +427,14 @@ PLAIN = "globalThis.__codemode_result__ = [typeof LEFT, globalThis.LEFT = 1].at(
 SUM = "let sum = 0; for (let i = 0; i < 1000; i++) sum += i; globalThis.__codemode_result__ = sum;"
 
 
-def _pool(**more: Any) -> dict[str, Any]:
-    return {"reuse": "principal", "warm": 2, "capacity": 4, **more}
+POOL: dict[str, Any] = {"reuse": "principal", "warm": 2, "capacity": 4}
 
 
 @pytest.fixture(scope="module")
 async def reusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker that reuses processes."""
     policy = {"clients": {"team:a": {"tools": ["plain.*"]}, "team:b": {"tools": ["plain.*"]}}}
-    pool = _pool(reuse={"*": "principal", "team:b": "never"})
+    pool = {**POOL, "reuse": {"*": "principal", "team:b": "never"}}
     folder = tmp_path_factory.mktemp("reuse")
     limits = {"max_memory_bytes": [256 << 20, 512 << 20]}
     async with ready(
@@ -458,7 +457,7 @@ async def test_without_the_setting_or_with_a_journal_each_run_has_a_process_of_i
     tmp_path: Path, is_journaled: bool
 ) -> None:
     """A journal replaces the clock and the randomness in the process."""
-    section: dict[str, Any] = {"pool": _pool(), "journal": "all"} if is_journaled else {}
+    section: dict[str, Any] = {"pool": POOL, "journal": "all"} if is_journaled else {}
     async with Broker(settings(tmp_path, **section)) as made:
         for _ in range(3):
             response = await made.run(PLAIN)
@@ -491,9 +490,9 @@ async def test_others_do_not_share_it(reusing: Broker, other: dict[str, Any]) ->
 
 
 async def test_a_changed_catalog_takes_another_process(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"plain": plain_server()}, pool=_pool())) as made:
+    async with ready(settings(tmp_path, {"plain": plain_server()}, pool=POOL)) as made:
         await _used(made, PLAIN)
-        made.reconfigure(settings(tmp_path, {"plain": plain_server(), "more": plain_server()}, pool=_pool()))
+        made.reconfigure(settings(tmp_path, {"plain": plain_server(), "more": plain_server()}, pool=POOL))
         assert (await made.run(PLAIN)).usage.reused == 0
 
 

@@ -142,8 +142,9 @@ async def test_a_new_type_error_is_found_where_no_recorded_value_shows_it(
         text = json.dumps(out).replace('"title": {', '"heading": {').replace('"title",', '"heading",')
         out.update(json.loads(text))
 
-    renamed = changed(broker.catalog, "tracker.list_issues", renames)
-    (found,) = await type_checked(script, trial, renamed, checker)
+    (found,) = await type_checked(
+        script, trial, changed(broker.catalog, "tracker.list_issues", renames), checker
+    )
     assert found.verdict == "changed" and found.place.startswith("typed.ts:") and "title" in found.what
 
 
