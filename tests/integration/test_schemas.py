@@ -229,11 +229,8 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
     return done.err if code == 2 else done.out
 
 
-Saying = Callable[..., str]
-
-
 @pytest.fixture
-def cellblock(tmp_path: Path) -> Saying:
+def cellblock(tmp_path: Path) -> Callable[..., str]:
     return partial(said, tmp_path)
 
 
@@ -244,7 +241,7 @@ def ran(folder: Path, calls: str) -> None:
     said(folder, "run", str(script))
 
 
-def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: Saying) -> None:
+def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     state = tmp_path / "state"
     folder = state / "overlays"
     folder.mkdir(parents=True, mode=0o700)
@@ -294,7 +291,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: 
     assert f"{file}:2:2: error: tools.echo.clas: unknown key" in cellblock("config", "check", code=1)
 
 
-def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Saying) -> None:
+def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     assert "Nothing was observed yet" in cellblock("schemas", "clear", code=2)
     ran(tmp_path, "await echo({ id: 1 });")
     exported: Any = json.loads(cellblock("schemas", "export"))["plain"]["echo"]
@@ -319,7 +316,7 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Sayi
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}
 
 
-def test_what_was_observed_goes_out_in_every_format(tmp_path: Path, cellblock: Saying) -> None:
+def test_what_was_observed_goes_out_in_every_format(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     ran(tmp_path, "await echo({ id: 1 });")
     plain = json.loads(cellblock("schemas", "export"))["plain"]["echo"]
     assert plain["source"] == "observed" and set(plain["schema"]) >= {"contentSchema"}
