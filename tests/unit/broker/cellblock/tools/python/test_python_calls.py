@@ -1,7 +1,5 @@
 """Calls of Python tools: inputs, bounds, cancellation, whatever a function raises."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import dataclasses

@@ -1,7 +1,5 @@
 """What a Python tool gives: normalised, boxed, checked against what it declares; in large as in small."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import enum
@@ -247,7 +245,7 @@ class Odd:
 
 
 class Tree(BaseModel):
-    below: list[Tree] = []
+    below: list["Tree"] = []
 
 
 class Page(BaseModel):
@@ -285,7 +283,7 @@ class Checked(BaseModel):
     texts: list[str]
 
     @model_validator(mode="after")
-    def _sorted(self) -> Checked:
+    def _sorted(self) -> "Checked":
         self.texts.sort()
         return self
 

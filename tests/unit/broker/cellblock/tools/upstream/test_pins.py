@@ -346,9 +346,8 @@ def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -
 
 def by_hand(definition: object, **fields: object) -> bytes:
     """A file whose digest is right, of the tool `a`."""
-    entry = {"digest": digest(canonical(definition)), "definition": definition}
-    data: dict[str, object] = {"format": 1, "server": "files", "origin": "o", "tools": {"a": entry}}
-    return json.dumps({**data, **fields}).encode()
+    tools = {"a": {"digest": digest(canonical(definition)), "definition": definition}}
+    return json.dumps({"format": 1, "server": "files", "origin": "o", "tools": tools, **fields}).encode()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Who somebody is at the identity provider: renewed, nobody else's, and shown to no authorization server but the one of
 the configuration."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

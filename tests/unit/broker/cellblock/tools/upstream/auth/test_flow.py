@@ -1,8 +1,6 @@
 """A login at an upstream server: in two halves, each at another broker, and who tries to misuse it; its challenge and
 scopes; and the loopback listener against hostile requests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -339,7 +337,7 @@ def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
 class Greeting(Answering):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
-    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:

@@ -1,7 +1,5 @@
 """Logins at authorization servers that take liberties with the standard, as public ones do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -37,7 +35,7 @@ Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 class Handler(Answering):
     """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
 
-    server: Authority  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: "Authority"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
