@@ -30,7 +30,6 @@ from pydantic import (
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.raw_json import weight_of
-from cellblock.tools.python import python_calls, tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -373,9 +372,9 @@ def test_what_holds_itself_is_told(kind: str) -> None:
 
 
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_calls, "is_small", lambda _: False)
-    monkeypatch.setattr(tool_results, "STEP_WEIGHT", 3)
-    monkeypatch.setattr(tool_results, "SLICE", 2)
+    monkeypatch.setattr("cellblock.tools.python.python_calls.is_small", lambda _: False)
+    monkeypatch.setattr("cellblock.tools.python.tool_results.STEP_WEIGHT", 3)
+    monkeypatch.setattr("cellblock.tools.python.tool_results.SLICE", 2)
 
 
 @pytest.mark.parametrize(

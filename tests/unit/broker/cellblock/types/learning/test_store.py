@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.store import LocalStore, opened_file
-from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.types.learning.observation import (
@@ -264,7 +263,7 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     memory.add(KEY, seen({"a": 1}))
     cutting.cuts = True
     if not is_back_soon:
-        monkeypatch.setattr(postgresql, "UNSURE_SECONDS", 0.0)
+        monkeypatch.setattr("cellblock.fleet.postgresql.UNSURE_SECONDS", 0.0)
     assert memory.write() == is_back_soon and not cutting.cuts
     memory.add(KEY, seen({"a": 1}))
     assert memory.write()
