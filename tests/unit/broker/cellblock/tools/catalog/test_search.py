@@ -410,8 +410,7 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     index.search("warm the vocabulary of lettre pares")
     took = sorted(seconds_of(partial(index.search, entry["query"])) for entry in relevance())
     median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
-    figures = (build * 1e3, median * 1e3, p95 * 1e3)
-    print("\n{} tools: build {:.0f} ms, search p50 {:.2f} p95 {:.2f} ms".format(len(index), *figures))
+    print(f"\n{len(index)} tools: build {build * 1e3:.0f} ms, p50 {median * 1e3:.2f} p95 {p95 * 1e3:.2f} ms")
     assert len(index) > 1000
     # Several times what a quiet machine takes (55 ms, 0.6 ms, 1.7 ms): these guard against a change of order.
     assert build < 1.5

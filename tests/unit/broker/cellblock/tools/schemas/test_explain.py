@@ -266,8 +266,7 @@ def test_verdicts_agree_with_the_reference_implementation(schema: Any) -> None:
 
 def _blames(error: Any, path: str) -> bool:
     """Whether an error of the reference, or one inside it, is at the place or at its parent."""
-    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path]
-    own = "".join("/" + part for part in parts)
+    own = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path)
     return (
         path in (own, "")
         or path.rpartition("/")[0] == own

@@ -61,9 +61,7 @@ from support.waits import until
 def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[int], cap: int) -> None:
     places = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     splitter = LineSplitter(cap)
-    got: list[bytes | int] = []
-    for start, end in pairwise(places):
-        got += told(splitter.feed(data[start:end]))
+    got = [line for start, end in pairwise(places) for line in told(splitter.feed(data[start:end]))]
     assert got == [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
 
 

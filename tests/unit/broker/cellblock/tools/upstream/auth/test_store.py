@@ -28,10 +28,10 @@ SETTINGS = AuthSettings(keyring="off")
 
 
 def record(url: str = URL) -> LoginRecord:
-    empty = LoginRecord(
-        server_url=url, client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    client = OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    return LoginRecord(server_url=url, client=client).with_tokens(
+        OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60)
     )
-    return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
 
 
 @pytest.fixture
