@@ -371,8 +371,10 @@ def test_hostile_catalog_is_indexed_within_bounds() -> None:
     branchy = nested(
         10, lambda schema: {"anyOf": [schema] * 500, "oneOf": [schema] * 500}, {"properties": {"leaf": {}}}
     )
-    odd: Any = {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3}
-    schemas: list[Any] = [deep, wide, branchy, odd, True, False, None, {"properties": []}]
+    schemas: list[Any] = [
+        *(deep, wide, branchy, True, False, None, {"properties": []}),
+        {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3},
+    ]
     tools = [
         *(
             ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, schema)
