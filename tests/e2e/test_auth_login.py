@@ -18,8 +18,7 @@ from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import Said, cellblock, piped
 from support.entries import CELLBLOCK, plain_server
 from support.identity_provider import provider
-from support.login_site import Site, site, team
-from support.oauth_world import World, world
+from support.oauth_world import Site, World, site, team, world
 from support.secret_service import needs_secret_service, secret_service
 from support.waits import until, within
 
@@ -27,10 +26,6 @@ from support.waits import until, within
 def login_file(place: World) -> Path:
     [file] = (place.state / "auth").glob("notes-*.json")
     return file
-
-
-def without_tokens(place: World, *texts: str) -> bool:
-    return not any(token in text for token in place.tokens() for text in texts)
 
 
 async def whoami(place: World, **environment: str) -> Said:
@@ -81,7 +76,7 @@ async def test_a_login_a_status_a_call_and_a_logout(tmp_path: Path) -> None:
         assert len(place.events("revoke")) == 1 and not list((place.state / "auth").glob("*.json"))
         assert place.tokens()
         said = [done.out, done.err, status.out, run.out, run.err, ended.out, ended.err]
-        assert without_tokens(place, *said)
+        assert not any(token in text for token in place.tokens() for text in said)
 
 
 async def test_a_server_of_the_newest_revision_alone(tmp_path: Path) -> None:

@@ -384,12 +384,6 @@ async def test_signing_in_by_the_private_file_that_a_browser_is_given(
     await fresh_page.locator("#tiles .tile").first.wait_for()
 
 
-async def signed_in(looked_at: Daemon, fresh_page: Any) -> None:
-    await fresh_page.goto(await printed_url(looked_at))
-    await fresh_page.wait_for_url("**/dashboard")
-    await fresh_page.locator("#tiles .tile").first.wait_for()
-
-
 async def run_at(looked_at: Daemon, code: str) -> Any:
     async with looked_at.client() as client:
         result = await within(client.call_tool(TOOL, {"code": code}))
@@ -434,7 +428,7 @@ async def test_who_decides_sees_who_is_logged_in_where(looked_at: Daemon, fresh_
         settings, store = AuthSettings(keyring="off"), LocalStore(looked_at.folder / "s")
         login = LoginStore(store, "notes", record.server_url, settings, person=person)
         await login.save(record.with_tokens(tokens) if person != "token:ci" else record)
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     rows = fresh_page.locator("#logins tr")
     await rows.nth(3).wait_for()
     shown = [" | ".join(await row.locator("td").all_inner_texts()) for row in await rows.all()]
@@ -467,7 +461,7 @@ async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: P
                 result: Any = await within(client.call_tool(TOOL, {"code": "1"}))
                 if reused := result.structured_content["usage"]["reused"]:
                     break
-        await signed_in(reusing, fresh_page)
+        await sign_in(reusing, fresh_page)
         layers = fresh_page.locator("#layers li")
         await layers.filter(has_text="between them is a V8 context, which is hygiene and no wall").wait_for()
         await layers.filter(has_text="deno: no permission").wait_for()
@@ -480,7 +474,7 @@ async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: P
 @needs_browser
 async def test_a_row_opens_by_click_and_its_button_by_space(looked_at: Daemon, fresh_page: Any) -> None:
     await run_at(looked_at, "/* of this test */ globalThis.__codemode_result__ = 1")
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     row = fresh_page.locator("#recent tr").first
     # Not the button: the last cell.
     await row.locator("td").last.click()
@@ -507,7 +501,7 @@ async def test_a_row_opens_by_click_and_its_button_by_space(looked_at: Daemon, f
 @needs_browser
 async def test_a_kept_run_is_listed_and_opened_with_its_command(looked_at: Daemon, fresh_page: Any) -> None:
     run_id = (await run_at(looked_at, "console.log('kept'); throw new Error('on purpose')"))["usage"]["runId"]
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     row = fresh_page.locator("#kept tr", has_text=run_id[:8])
     await row.wait_for()
     assert "UNCAUGHT_EXCEPTION" in await row.inner_text()
@@ -520,7 +514,7 @@ async def test_a_kept_run_is_listed_and_opened_with_its_command(looked_at: Daemo
 
 @needs_browser
 async def test_live_runs_come_and_go_by_themselves(looked_at: Daemon, fresh_page: Any) -> None:
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     async with looked_at.client() as client:
         code = 'import { never } from "@codemode/servers/plain"; console.log("waiting"); await never({});'
         task = asyncio.create_task(client.call_tool(TOOL, {"code": code, "limits": {"timeoutMs": 20_000}}))
@@ -552,7 +546,7 @@ async def test_hostile_texts_stay_texts(looked_at: Daemon, fresh_page: Any) -> N
     (path,) = {entry["serverId"] for entry in listed.structured_content["result"]} - {"plain"}
     response = await run_at(looked_at, code.replace("{PATH}", path))
     assert [entry["ok"] for entry in response["toolTrace"]] == [True], response
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     await fresh_page.locator("#upstreams tr", has_text=HOSTILE_SERVER).wait_for()
     await fresh_page.locator("#recent tr", has_text="UNCAUGHT_EXCEPTION").first.locator("button").click()
     detail = fresh_page.locator("#detail[open]")
@@ -568,7 +562,7 @@ async def test_hostile_texts_stay_texts(looked_at: Daemon, fresh_page: Any) -> N
 async def test_all_of_it_by_keyboard(looked_at: Daemon, fresh_page: Any) -> None:
     await run_at(looked_at, "1")
     await run_at(looked_at, "2")
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     await fresh_page.locator("#recent button.run").nth(1).wait_for()
     await fresh_page.keyboard.press("r")
     first = await fresh_page.evaluate("document.activeElement.closest('tr').dataset.key")
@@ -596,7 +590,7 @@ async def test_all_of_it_by_keyboard(looked_at: Daemon, fresh_page: Any) -> None
 @needs_browser
 async def test_narrow_windows_scroll_down_only(looked_at: Daemon, fresh_page: Any) -> None:
     await run_at(looked_at, "console.log('x'.repeat(2000)); globalThis.__codemode_result__ = 1;")
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     await fresh_page.locator("#recent tr").first.wait_for()
     for width in (390, 700, 1280):
         await fresh_page.set_viewport_size({"width": width, "height": 800})
@@ -615,7 +609,7 @@ async def test_narrow_windows_scroll_down_only(looked_at: Daemon, fresh_page: An
 async def test_light_and_dark(looked_at: Daemon, fresh_page: Any) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     await fresh_page.emulate_media(color_scheme="light")
-    await signed_in(looked_at, fresh_page)
+    await sign_in(looked_at, fresh_page)
     light = await fresh_page.evaluate(colour)
     await fresh_page.emulate_media(color_scheme="dark")
     dark = await fresh_page.evaluate(colour)

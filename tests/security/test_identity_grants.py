@@ -23,7 +23,7 @@ from support.commands import cellblock
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.http_server import free_port
-from support.login_site import Browser
+from support.oauth_world import Browser
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 

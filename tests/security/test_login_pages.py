@@ -17,7 +17,7 @@ from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from support.http_daemon import daemon
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Provider, provider
-from support.login_site import Browser, Site, site, team
+from support.oauth_world import Browser, Site, site, team
 from support.shared_rows import KEY
 from support.waits import within
 

@@ -26,7 +26,7 @@ from cellblock.tools.upstream.session import LOGIN_ENDED
 from cellblock_worker.launch.spawning import kill, reaped
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
-from support.login_site import Browser
+from support.oauth_world import Browser
 from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within

@@ -4,7 +4,6 @@ private, bounded files."""
 import hashlib
 import json
 import logging
-import os
 import stat
 import sys
 import threading
@@ -377,21 +376,11 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    class Full:
-        def write(self, data: bytes) -> None:
-            descriptor = os.open("/dev/full", os.O_WRONLY)
-            try:
-                os.write(descriptor, data)
-            finally:
-                os.close(descriptor)
-
-        def close(self) -> None:
-            pass
-
-    writer = LineWriter(Full(), "the log", max_batch_bytes=8)
-    for _ in range(50):
-        writer.put(lambda: "a line")
-    writer.close()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        writer = LineWriter(full, "the log", max_batch_bytes=8)
+        for _ in range(50):
+            writer.put(lambda: "a line")
+        writer.close()
     assert capfd.readouterr().err == "cellblock: the log cannot be written: No space left on device\n"
 
 
