@@ -149,8 +149,8 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(
             assert "announce" in offered and offered <= honest, attack
             done = len(ledger(calls))
             names = json.dumps([one["name"] for one in tools])
-            assert EVIL not in succeeded(await within(broker.run(LOOK.replace("NAMES", names)))), attack
-            assert EVIL not in repr(broker.catalog.servers["shifting"].tools), attack
+            seen = succeeded(await within(broker.run(LOOK.replace("NAMES", names))))
+            assert EVIL not in seen + repr(broker.catalog.servers["shifting"].tools), attack
             called = {line["tool"] for line in ledger(calls)[done:] if line["event"] == "call"}
             assert called <= offered, attack
             told = await within(told_to_clients(broker, [one["name"] for one in tools]))
