@@ -151,10 +151,9 @@ async def test_targets_in_other_forms_reach_nothing(served: Daemon, target: str)
 async def test_without_the_token_everything_is_401(served: Daemon, shown: str | None) -> None:
     assert served.token
     shows = {} if shown is None else {"Authorization": shown.replace("TOKEN", served.token)}
-    headers = {**MCP_HEADERS, **shows}
     for path in ("/mcp", "/", "/admin", "/../mcp", f"/mcp?access_token={served.token}"):
         for method in ("POST", "GET", "OPTIONS", "PUT"):
-            bare(await served.ask(method, path, headers=headers), 401)
+            bare(await served.ask(method, path, headers={**MCP_HEADERS, **shows}), 401)
 
 
 async def test_own_pages_and_names_are_accepted(served: Daemon) -> None:
