@@ -79,13 +79,12 @@ async def answered(
         UsageError: The command is wrong.
         CellblockError: There is no answer.
     """
-    state_dir = broker.settings.state_dir
-    servers = [one for one in broker.settings.servers.values() if not one.disabled]
     try:
-        return await ask_daemon(parsed, state_dir, what, wanted, person)
+        return await ask_daemon(parsed, broker.settings.state_dir, what, wanted, person)
     except DaemonUnavailable as error:
         person.told = error.message
-        if servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
+        has_servers = not all(one.disabled for one in broker.settings.servers.values())
+        if has_servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
             say(f"{error.message} The servers are started for this command alone.")
     async with broker:
         return await _answer(broker, what, wanted, person)
@@ -116,9 +115,8 @@ async def ask_daemon(
         "No daemon of this configuration runs.", hint="An editor starts it, or `cellblock serve --http`."
     )
     for address in addresses(state_dir):
-        daemon = Daemon(f"http://{address}{MCP_PATH}", state_dir=state_dir)
         try:
-            link = await daemon.linked(ask=asked)
+            link = await Daemon(f"http://{address}{MCP_PATH}", state_dir=state_dir).linked(ask=asked)
         except CellblockError as error:
             if why.__class__ is NoDaemon and not isinstance(error, DaemonUnavailable):
                 why = DaemonUnavailable(error.message, hint=error.hint)

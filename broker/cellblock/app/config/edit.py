@@ -124,7 +124,6 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
     if now == new:
         return old
     before, after, data = (_object(text, form) for text in (old, new, now))
-    lost = [*_lost(before, after, ())]
     gone = ours
     # What was made for it alone goes with it.
     while len(gone) > 1 and value_at(before, gone[:-1]) is None:
@@ -132,6 +131,7 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
         if not is_object(owner) or owner.keys() - {gone[-1]}:
             break
         gone = gone[:-1]
+    lost = _lost(before, after, ())
     changes = {path: value for path, value in lost if value_at(data, path) is None} | {gone: REMOVED}
     keyed = edited(now, form, changes)
     merged = _merged(new, old, now)
@@ -323,17 +323,8 @@ _YAML_INDENTS: Final = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 6, 4), (4, 4, 2))
 """Names ways to indent YAML: mappings, sequences, and the dash in them."""
 
 
-def _yaml() -> Any:
-    # Only where a YAML file is read or written.
-    from ruamel.yaml import YAML
-
-    made = YAML()
-    made.preserve_quotes = True
-    made.width = 2**20
-    return made
-
-
 def _plain_yaml(text: str) -> Any:
+    # Only where a YAML file is read or written.
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -345,7 +336,11 @@ def _plain_yaml(text: str) -> Any:
 
 
 def _yaml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
-    yaml = _yaml()
+    from ruamel.yaml import YAML
+
+    yaml: Any = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 2**20
     document = yaml.load(text)
     for mapping, sequence, offset in _YAML_INDENTS:
         yaml.indent(mapping=mapping, sequence=sequence, offset=offset)

@@ -122,11 +122,12 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     file = Path(path)
     try:
         # Some editors on Windows begin a file with a byte order mark.
-        text = file.read_text(encoding="utf-8-sig")
+        return Source(
+            str(file), file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX
+        )
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is no UTF-8 text"
         raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check its path.") from None
-    return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
 
 
 def parse_source(source: Source) -> dict[str, Any]:
@@ -161,15 +162,13 @@ def read_settings(
     made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
     file = Path(source.name) if source.text is not None else None
     permissions = _with_permissions(made, file)
-    variables = os.environ if environment is None else environment
-    resolver = Resolver(file, made.inputs, variables)
+    resolver = Resolver(file, made.inputs, os.environ if environment is None else environment)
     plain, secrets, missing = _resolved(made, resolver)
     settings, problems = validated(plain, made, resolver.problems)
-    failed = any(problem.severity == "error" for problem in problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
     problems = source.placed(problems)
-    if settings is None or failed:
+    if settings is None or any(problem.severity == "error" for problem in problems):
         return None, problems, made
     for name, values in secrets.items():
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
@@ -200,9 +199,15 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
         of_project = project is not None or origin[0] == PROJECTS_KEY
         made.entries()[name], told = permissions.restricted(name, entry, of_project=of_project)
         if told:
-            message = f"by the client's own settings it is {', '.join(told)}"
-            hint = "Take the rule out there, or add the server to a file of your own."
-            made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
+            made.problems.append(
+                Problem(
+                    origin,
+                    f"by the client's own settings it is {', '.join(told)}",
+                    "Take the rule out there, or add the server to a file of your own.",
+                    "warning",
+                    at_key=True,
+                )
+            )
     return permissions.files
 
 
@@ -258,11 +263,10 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolver.origin = origin_of(ours)
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
-            if isinstance(file := resolved[name].get("envFile"), str) and "${" not in file:
-                given = resolved[name].get("env", {})
-                if is_object(given):
-                    variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
-                    resolved[name]["env"] = variables | given
+            file, given = resolved[name].get("envFile"), resolved[name].get("env", {})
+            if isinstance(file, str) and "${" not in file and is_object(given):
+                variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
+                resolved[name]["env"] = variables | given
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
             if resolver.missing:
@@ -296,12 +300,11 @@ def applicable(old: Settings, new: Settings) -> tuple[Settings, list[str], list[
     """
     before, after = dict(_leaves(old.cellblock.model_dump())), dict(_leaves(new.cellblock.model_dump()))
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    live = sorted(name for name in differing if _is_live(name))
+    live = sorted(name for name in differing if any(f"{name}.".startswith(f"{one}.") for one in LIVE))
     section = old.cellblock
     for name in LIVE:
         section = _with(section, new.cellblock, name.split("."))
-    applied = new.model_copy(update={"cellblock": section})
-    return applied, live, sorted(set(differing) - set(live))
+    return new.model_copy(update={"cellblock": section}), live, sorted(set(differing) - set(live))
 
 
 def keeping(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
@@ -346,10 +349,6 @@ def behind(now: Settings, wanted: Settings) -> str:
     ]
     waiting = applicable(now, wanted)[2]
     return "; ".join([*kept, *(f"cellblock.{name} has changed, which needs a restart" for name in waiting)])
-
-
-def _is_live(name: str) -> bool:
-    return any(name == one or name.startswith(f"{one}.") for one in LIVE)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

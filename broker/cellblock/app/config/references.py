@@ -226,13 +226,10 @@ class Resolver:
             return os.sep
         if inner not in ("workspaceFolder", "workspaceFolderBasename"):
             return None
-        folder = self.file.absolute().parent if self.file else None
-        if folder is not None and folder.name in EDITOR_FOLDERS:
-            folder = folder.parent
-        elif self.file is None or self.file.name != ".mcp.json":
-            folder = None
-        if folder is None:
+        file = Path() if self.file is None else self.file.absolute()
+        if file.parent.name not in EDITOR_FOLDERS and file.name != ".mcp.json":
             raise _Unresolved("this file belongs to no workspace", "Write the folder itself.")
+        folder = file.parent.parent if file.parent.name in EDITOR_FOLDERS else file.parent
         return str(folder) if inner == "workspaceFolder" else folder.name
 
 

@@ -68,6 +68,16 @@ class Step:
     secrets: tuple[str, ...] = ()
 
     @property
+    def restrictions(self) -> tuple[str, ...]:
+        """Says what the client's other settings add to what is written."""
+        return self.found.restrictions if self.fate == "added" else ()
+
+    @property
+    def left(self) -> list[str]:
+        """Names what of the entry is not carried over into what is written."""
+        return self.found.left if self.fate == "added" else []
+
+    @property
     def source(self) -> str:
         """Says where the server comes from, for people."""
         return f"{CLIENTS[self.found.client].title}, {shown_path(self.found.file)}"
@@ -103,8 +113,8 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
-            "restrictions": list(self.found.restrictions if self.fate == "added" else ()),
-            "left": self.found.left if self.fate == "added" else [],
+            "restrictions": list(self.restrictions),
+            "left": self.left,
         }
 
 
@@ -138,9 +148,8 @@ class Plan:
         """Returns the variables that have to be set for the new servers, each with the first that needs it."""
         needed: dict[str, Step] = {}
         for step in self.steps:
-            if step.fate == "added":
-                for name in step.secrets:
-                    needed.setdefault(name, step)
+            for name in step.secrets:
+                needed.setdefault(name, step)
         return needed
 
     @property
@@ -230,8 +239,7 @@ def _starts_cellblock(words: Sequence[str]) -> bool:
     may be a folder of the name."""
     program = PurePath(words[0]).name if words else ""
     if program == "env":
-        rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
-        return _starts_cellblock(rest)
+        return _starts_cellblock([one for one in words[1:] if "=" not in one and not one.startswith("-")])
     if _PYTHON.fullmatch(program):
         return any(option == "-m" and _OWN_MODULE.fullmatch(module) for option, module in pairwise(words[1:]))
     if program not in _RUNNERS:
@@ -467,7 +475,8 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
         reached = _program(command, entry)
         args = entry.get("args")
         words = [str(word) for word in (args if is_array(args) else ())]
-        yield f"runs {' '.join(map(_word, (reached, *words)))}", any(word in _IS_CODE for word in words)
+        shown = (shlex.quote(spelled_out(word)) for word in (reached, *words))
+        yield f"runs {' '.join(shown)}", not _IS_CODE.isdisjoint(words)
     for key, value in entry.items():
         if key in ("env", "headers") and is_object(value):
             for name, text in value.items():
@@ -476,10 +485,6 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
             yield f"{dotted([key])} {value}", key == "inheritEnv" and value is not False
     if found := references_in(str(entry)):
         yield f"gives {', '.join(found)} to {_origin(reached)}", False
-
-
-def _word(word: str) -> str:
-    return shlex.quote(spelled_out(word))
 
 
 def _origin(reached: str) -> str:
