@@ -205,7 +205,8 @@ class Answers:
             try:
                 send(answer=await work)
             except (UsageError, CellblockError) as error:
-                send(failed=str(error), usage=_is_usage(error))
+                is_usage = isinstance(error, UsageError) or error.fault is Fault.CALLER
+                send(failed=str(error), usage=is_usage)
             except asyncio.CancelledError:
                 # It has hung up, or the daemon ends.
                 send(failed="The daemon has ended what the command asked for.", usage=False)
@@ -237,10 +238,6 @@ def _not_asked(address: str, why: str) -> DaemonUnavailable:
 def _mark(parsed: argparse.Namespace) -> str:
     is_own = parsed.config is None or Path(parsed.config) == default_file()
     return config_mark(None if is_own else parsed.config)
-
-
-def _is_usage(error: UsageError | CellblockError) -> bool:
-    return isinstance(error, UsageError) or error.fault is Fault.CALLER
 
 
 async def _answer(broker: Broker, what: str, wanted: Mapping[str, Any], person: Person) -> Any:
@@ -292,21 +289,23 @@ async def _conversation(link: Link, person: Person, address: str) -> Any:
 
     try:
         while True:
-            said = json.loads(await link.reader.readuntil(b"\n"))
-            if "answer" in said:
-                return said["answer"]
-            if "failed" in said:
-                raise UsageError(said["failed"]) if said["usage"] else DaemonFailed(said["failed"], hint="")
-            if "other" in said:
-                raise _not_asked(address, said["other"])
-            if "say" in said:
-                person.tell(said["say"])
-            elif "line" in said and person.show is not None:
-                person.show(said["line"])
-            elif "question" in said:
-                asking[said["number"]] = tasks.start(decide(said["number"], said["question"]))
-            elif "withdrawn" in said and said["withdrawn"] in asking:
-                asking[said["withdrawn"]].cancel()
+            match json.loads(await link.reader.readuntil(b"\n")):
+                case {"answer": answer}:
+                    return answer
+                case {"failed": why, "usage": is_usage}:
+                    raise UsageError(why) if is_usage else DaemonFailed(why, hint="")
+                case {"other": why}:
+                    raise _not_asked(address, why)
+                case {"say": text}:
+                    person.tell(text)
+                case {"line": text} if person.show is not None:
+                    person.show(text)
+                case {"question": question, "number": number}:
+                    asking[number] = tasks.start(decide(number, question))
+                case {"withdrawn": number} if number in asking:
+                    asking[number].cancel()
+                case _:
+                    pass
     finally:
         tasks.cancel()
         await tasks.ended()

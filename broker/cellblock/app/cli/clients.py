@@ -87,8 +87,7 @@ def install(parsed: argparse.Namespace) -> int:
     if parsed.print and parsed.uninstall:
         raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
-        for name in names:
-            sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
+        sys.stdout.writelines(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch) for name in names)
         return EXIT_OK
     target = OwnFile(parsed.config)
     plan = Plan()
@@ -116,8 +115,9 @@ def install(parsed: argparse.Namespace) -> int:
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
     if not parsed.json:
-        for step in steps:
-            sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
+        sys.stdout.writelines(
+            _install_text(step, target.path, paint, uninstall=parsed.uninstall) for step in steps
+        )
     if changed and not _confirmed(
         parsed, f"Write {counted(len(changed), 'file')}?", "--print to see the entry"
     ):

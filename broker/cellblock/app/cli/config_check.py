@@ -68,8 +68,10 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     pins = PinStore(_small_things(settings))
     inputs: dict[str, Inputs] = {}
     for server in catalog.servers.values() if catalog is not None else ():
-        tools = {tool.tool_name: tool.input_schema for tool in server.tools}
-        inputs[server.config_name] = tools | {tool.name: None for tool in server.withheld}
+        inputs[server.config_name] = {
+            **{tool.tool_name: tool.input_schema for tool in server.tools},
+            **{tool.name: None for tool in server.withheld},
+        }
     checks = _checks(settings)
     files = {name: overlay_file(folder, name) for name in [*settings.servers, LOCAL_SERVER]}
     found: list[OverlayFault] = []
@@ -86,8 +88,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
         for tool in overlay.tools:
             fit = checks.get((name, tool), NOT_GIVEN)
             found += _tool_faults(overlay, name, tool, known, fit, file)
-    found += _strays(folder, files)
-    return found
+    return [*found, *_strays(folder, files)]
 
 
 def _tool_faults(
@@ -101,21 +102,22 @@ def _tool_faults(
     given, shown = overlay.tools[tool], _shown(tool)
 
     def fault(message: str, hint: str, *keys: str) -> OverlayFault:
-        at = overlay.place(tool, *keys)
-        return OverlayFault(("tools", tool), message, hint, "warning", position=at, file=file)
+        return OverlayFault(
+            ("tools", tool), message, hint, "warning", position=overlay.place(tool, *keys), file=file
+        )
 
     if known is not None and tool not in known:
         near = map(_shown, nearest_names(tool, known, 1))
-        hint = did_you_mean(near, "Take the table out, or correct its name.")
-        yield fault(f"{server} has no tool {shown}", hint)
+        yield fault(
+            f"{server} has no tool {shown}", did_you_mean(near, "Take the table out, or correct its name.")
+        )
         return
     if known is not None and given.examples:
         validator = InputValidator(known[tool])
-        for number, example in enumerate(given.examples):
-            violation = validator.check(example.input)
-            if violation is not None:
+        for number, example in enumerate(given.examples, 1):
+            if (violation := validator.check(example.input)) is not None:
                 why = _shown(violation.sentence.rstrip("."))
-                message = f"example {number + 1} does not fit the input of {shown}: {why}"
+                message = f"example {number} does not fit the input of {shown}: {why}"
                 yield fault(message, "Correct the example.", "examples")
     if fit.misfits and fit.of == fingerprint(given.output_schema, given.json_text):
         message = (
@@ -131,9 +133,14 @@ def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
     for file in sorted(folder.glob("*.toml")):
         if file.stem not in by_stem:
             near = (f"{name}.toml" for name in nearest_names(file.stem, by_stem, 1))
-            message = f"no server of this configuration has the name {_shown(file.stem)}"
-            hint = did_you_mean(near, "Rename it to that of a server, or move it away.")
-            yield OverlayFault((), message, hint, "warning", position=Position(1, 1), file=file)
+            yield OverlayFault(
+                (),
+                f"no server of this configuration has the name {_shown(file.stem)}",
+                did_you_mean(near, "Rename it to that of a server, or move it away."),
+                "warning",
+                position=Position(1, 1),
+                file=file,
+            )
 
 
 def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs | None:
@@ -281,11 +288,11 @@ def check_source(source: Source) -> Checked:
         return checked
     settings, problems, normal = read_settings(raw, source)
     section = settings.cellblock if settings is not None else _sound_parts(normal.section)
-    problems += [
+    misfits = (
         replace(problem, path=normal.path_in_file(problem.path))
         for problem in _misfits(section, [*normal.entries()])
-    ]
-    checked.problems = source.placed([*problems, *_warnings(source, normal)])
+    )
+    checked.problems = source.placed([*problems, *misfits, *_warnings(source, normal)])
     if settings is not None and not checked.errors:
         checked.settings = settings
         checked.servers = {name: _kind(config) for name, config in settings.servers.items()}
@@ -308,12 +315,15 @@ def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem
     """Yields what no broker starts with although each setting is sound: names that do not fit those of the servers."""
     for name in servers:
         if section.tools and module_path(name) == LOCAL_SERVER:
-            message = "the Python tools of cellblock.tools have this name"
-            yield Problem((SERVERS_KEY, name), message, "Rename it.", at_key=True)
+            yield Problem(
+                (SERVERS_KEY, name),
+                "the Python tools of cellblock.tools have this name",
+                "Rename it.",
+                at_key=True,
+            )
             return
     for fault in faults(section.policy, policy_ids(servers)):
-        path = (SECTION_KEY, "policy", *fault.path)
-        yield Problem(path, fault.message, fault.hint, at_key=fault.at_key)
+        yield Problem((SECTION_KEY, "policy", *fault.path), fault.message, fault.hint, at_key=fault.at_key)
 
 
 def _warnings(source: Source, normal: Normal) -> Iterator[Problem]:

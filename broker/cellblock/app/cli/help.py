@@ -559,6 +559,5 @@ def exit_codes(path: str) -> dict[int, str]:
     """Returns the exit codes of a command; of the program itself: what they mean everywhere."""
     if not path:
         return dict(EXIT_CODES)
-    one = HELP[path].one
-    codes = EXIT_CODES if one is None else EXIT_CODES | {1: one}
-    return {code: codes[code] for code in (0, 1, 2, 3) if code != 1 or one is not None}
+    codes = EXIT_CODES | {1: HELP[path].one}
+    return {code: meaning for code in (0, 1, 2, 3) if (meaning := codes[code]) is not None}

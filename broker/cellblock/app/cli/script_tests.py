@@ -153,9 +153,14 @@ def against(script: KeptScript, trial: Trial | None, catalog: Catalog) -> Iterat
             calls = [
                 one for one in trial.recording.calls if one.kind == "call" and one.name == name and one.ok
             ]
-            sent: list[Any] = [json.loads(one.input or b"{}") for one in calls]
-            got: list[Any] = [json.loads(one.answer) for one in calls]
-            found = compared(name, script.code, before, now, sent, got)
+            found = compared(
+                name,
+                script.code,
+                before,
+                now,
+                sent=[json.loads(one.input or b"{}") for one in calls],
+                got=[json.loads(one.answer) for one in calls],
+            )
             if not found and before != now:
                 found = [
                     Finding("works", name, "what is said of it has changed, in nothing that the script uses")
@@ -191,9 +196,9 @@ async def type_checked(
     now = await checked(catalog)
     if not now.faults or trial is None:
         return []
-    earlier = _earlier(catalog_of(trial.recording.catalog), trial.tools)
+    earlier = await checked(_earlier(catalog_of(trial.recording.catalog), trial.tools))
     # By their places: the words of a complaint have whole types, which change.
-    before = {(one.line, one.column) for one in (await checked(earlier)).faults}
+    before = {(one.line, one.column) for one in earlier.faults}
     return [
         Finding("changed", f"{script.name}{SUFFIX}:{one.line}:{one.column}", one.message)
         for one in now.faults

@@ -154,8 +154,7 @@ def launchd_plist(words: Sequence[str], drain_seconds: int, path: str) -> str:
         "<!-- Put this into ~/Library/LaunchAgents/cellblock.plist, then: "
         "launchctl bootstrap gui/$UID ~/Library/LaunchAgents/cellblock.plist -->\n"
     )
-    head, _, rest = text.partition("<plist")
-    return f"{head}{note}<plist{rest}"
+    return text.replace("<plist", f"{note}<plist", 1)
 
 
 def _systemd_assignment(name: str, value: str) -> str:

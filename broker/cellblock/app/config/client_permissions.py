@@ -241,8 +241,11 @@ def _with_name(entry: dict[str, Any], key: str, name: str) -> dict[str, Any]:
 
 def _claude_code(files: _Files) -> Iterator[_Rule]:
     machine = system_folder("claude-code", "ClaudeCode")
-    managed = machine / "managed-settings.json", *files.in_folder(machine / "managed-settings.d", "*.json")
-    own = *_claude_files(claude_folder()), *_claude_files(files.project / ".claude")
+    managed = [
+        machine / "managed-settings.json",
+        *files.in_folder(machine / "managed-settings.d", "*.json"),
+    ]
+    own = [*_claude_files(claude_folder()), *_claude_files(files.project / ".claude")]
     for file in dict.fromkeys([*managed, *own]):
         yield from _claude_settings(files, file)
     if files.data(machine / "managed-mcp.json"):

@@ -12,8 +12,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -178,12 +179,15 @@ def _merged(base: str, one: str, other: str) -> str | None:
     return made + "".join(lines[at:])
 
 
-def _change(data: dict[str, Any], path: KeyPath, value: Any) -> None:
+def _change(
+    data: dict[str, Any], path: KeyPath, value: Any, make: Callable[[], dict[str, Any]] = dict[str, Any]
+) -> None:
+    """Sets what stands at a path, or takes it out; `make` makes the objects on the way that are not there."""
     for step, key in enumerate(path[:-1]):
         if key not in data:
             if value is REMOVED:
                 return
-            data[key] = {}
+            data[key] = make()
         data = data[key]
         if not is_object(data):
             raise EditFault(f"{'.'.join(path[: step + 1])} is no object.")
@@ -197,9 +201,7 @@ def _without_empty(data: dict[str, Any], changes: Mapping[KeyPath, Any]) -> dict
     """Returns data without what a removal has left empty: TOML does not write a table that only had tables."""
     for path, value in changes.items():
         for end in range(len(path) - 1, 0, -1) if value is REMOVED else ():
-            owner: Any = data
-            for key in path[: end - 1]:
-                owner = owner.get(key) if is_object(owner) else None
+            owner = value_at(data, path[: end - 1])
             if is_object(owner) and owner.get(path[end - 1]) == {}:
                 del owner[path[end - 1]]
     return data
@@ -301,21 +303,9 @@ def _toml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
 
     document = tomlkit.parse(text)
     for path, value in changes.items():
-        table: Any = document
-        for key in path[:-1]:
-            if key not in table:
-                if value is REMOVED:
-                    break
-                table[key] = tomlkit.table(is_super_table=True)
-            table = table[key]
-        else:
-            if value is REMOVED:
-                if path[-1] in table:
-                    del table[path[-1]]
-            elif is_object(value) and not isinstance(table.get(path[-1]), AbstractTable):
-                table[path[-1]] = tomlkit.item(value)
-            else:
-                table[path[-1]] = value
+        if is_object(value) and not isinstance(value_at(document, path), AbstractTable):
+            value = tomlkit.item(value)
+        _change(document, path, value, partial(tomlkit.table, is_super_table=True))
     return tomlkit.dumps(document)
 
 

@@ -164,7 +164,7 @@ def read_settings(
     permissions = _with_permissions(made, file)
     resolver = Resolver(file, made.inputs, os.environ if environment is None else environment)
     plain, secrets, missing = _resolved(made, resolver)
-    settings, problems = validated(plain, made, resolver.problems)
+    settings, problems = _validated(plain, made, resolver.problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
     problems = source.placed(problems)
@@ -211,18 +211,18 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
     return permissions.files
 
 
-def validated(
-    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem] | None = None
+def _validated(
+    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem]
 ) -> tuple[Settings | None, list[Problem]]:
     """Returns the settings that plain data say, if they can be used, and what is wrong with the file.
 
     Args:
         plain: The data of `made`.
         made: The file.
-        unresolved: The problems of references; None: none is resolved, and one that stands in `plain` may be anything.
+        unresolved: The problems of references.
     """
     problems = [*made.problems]
-    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved or ()]
+    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved]
     problems += entry_problems(made, SERVER_KEYS)
     try:
         return Settings.model_validate(plain), problems
@@ -230,9 +230,8 @@ def validated(
         # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
         reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
         for problem in dict.fromkeys([*of_validation(error, Settings, plain), *_misplaced_in(plain)]):
-            value = value_at(plain, problem.path) if unresolved is None else None
             path = made.path_in_file(problem.path)
-            if path not in reported and not (isinstance(value, str) and "${" in value):
+            if path not in reported:
                 problems.append(replace(problem, path=path))
         return None, problems
 

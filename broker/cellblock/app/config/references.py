@@ -123,15 +123,18 @@ class Resolver:
 
     def _value(self, inner: str) -> str | None:
         """Returns what a reference stands for; None when it is none."""
-        if inner.startswith("file:"):
-            return self._secret(self._content(inner[len("file:") :].strip()))
-        if inner.startswith("keyring:"):
-            return self._secret(self._kept(inner[len("keyring:") :]))
-        if inner.startswith("input:"):
-            return self._input(inner[len("input:") :])
-        if inner.startswith("secret:"):
-            # Each principal has a value of its own: it is put in with each request.
-            return None
+        match inner.split(":", 1):
+            case ["file", name]:
+                return self._secret(self._content(name.strip()))
+            case ["keyring", name]:
+                return self._secret(self._kept(name))
+            case ["input", name]:
+                return self._input(name)
+            case ["secret", _]:
+                # Each principal has a value of its own: it is put in with each request.
+                return None
+            case _:
+                pass
         if (own := self._of_editor(inner)) is not None:
             return own
         found = _VARIABLE.fullmatch(inner)
