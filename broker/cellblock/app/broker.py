@@ -569,8 +569,9 @@ class Broker:
         if self._executor is not None:
             self._executor.warm_up()
         if self._reach is not None and self._reach.registry.starting(principal):
-            at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
-            await self._reach.registry.settled(principal=principal, at_most=at_most)
+            await self._reach.registry.settled(
+                principal=principal, at_most=self._settings.cellblock.upstream.list_wait_ms / 1000
+            )
 
     @internal
     async def run_request(

@@ -86,8 +86,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
             continue
         known = inputs[name] if name in inputs else _pinned(pins, name, settings.servers.get(name))
         for tool in overlay.tools:
-            fit = checks.get((name, tool), NOT_GIVEN)
-            found += _tool_faults(overlay, name, tool, known, fit, file)
+            found += _tool_faults(overlay, name, tool, known, checks.get((name, tool), NOT_GIVEN), file)
     return [*found, *_strays(folder, files)]
 
 

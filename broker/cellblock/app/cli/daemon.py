@@ -102,11 +102,13 @@ async def logs(parsed: argparse.Namespace) -> int:
     begun = tail.news()
     if begun is None:
         known = [log.stem.removeprefix("upstream-") for log in folder.glob("upstream-*.log")]
-        near = nearest_names(name or "", known, 1)
         what = "no daemon that `connect` has started" if name is None else f"no server {name} of a daemon"
         raise ConfigError(
             f"There is no log: {what} has had one in {folder}.",
-            hint=did_you_mean(near, "`cellblock status` names the servers. Is it the daemon's --state-dir?"),
+            hint=did_you_mean(
+                nearest_names(name or "", known, 1),
+                "`cellblock status` names the servers. Is it the daemon's --state-dir?",
+            ),
         )
     if not begun:
         say("the log is empty: nothing was written to stderr, and no connection has failed")
@@ -217,10 +219,11 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
     known = {server.config_name: server for server in broker.known_catalog.servers.values()}
     found = [row for row in every if name in (None, row["name"], row["id"])]
     if name is not None and not found:
-        near = nearest_names(name, [row["name"] for row in every], 1)
         raise ConfigError(
             f"The daemon has no server {name} that is not disabled.",
-            hint=did_you_mean(near, "`cellblock status` names them."),
+            hint=did_you_mean(
+                nearest_names(name, [row["name"] for row in every], 1), "`cellblock status` names them."
+            ),
         )
     for row in found:
         server = settings.servers.get(row["name"])
@@ -249,11 +252,10 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
 async def stop(parsed: argparse.Namespace, state_dir: Path) -> int:
     """Has the daemon end, and waits until it has."""
     try:
-        found = await ask_daemon(parsed, state_dir, STOP, {}, Person())
+        pid: int = (await ask_daemon(parsed, state_dir, STOP, {}, Person()))["pid"]
     except DaemonUnavailable as error:
         sys.stdout.write(f"Nothing was ended. {error.message}\n")
         return EXIT_OK
-    pid: int = found["pid"]
     try:
         async with asyncio.timeout(STOP_SECONDS):
             # Nobody's child has no event.

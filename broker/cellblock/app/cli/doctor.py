@@ -425,10 +425,9 @@ def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, 
     if cert is None or key is None:
         return "--tls-cert and --tls-key belong together. Give both.", None
     try:
-        end = check_certificate(cert, key)
+        return None, _renewal(check_certificate(cert, key), f"The certificate {cert}", "before that")
     except ConfigError as error:
         return str(error), None
-    return None, _renewal(end, f"The certificate {cert}", "before that")
 
 
 def _renewal(end: datetime.datetime, what: str, how: str) -> str | None:

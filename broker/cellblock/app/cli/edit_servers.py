@@ -120,8 +120,10 @@ def _known(file: OwnFile, name: str) -> KeyPath:
     """
     if name not in file.servers:
         there = f"There are: {', '.join(file.servers)}." if file.servers else "There are none."
-        hint = did_you_mean(nearest_names(name, file.servers, 1), there)
-        raise ConfigError(f"There is no server {dotted([name])} in {shown_path(file.path)}.", hint=hint)
+        raise ConfigError(
+            f"There is no server {dotted([name])} in {shown_path(file.path)}.",
+            hint=did_you_mean(nearest_names(name, file.servers, 1), there),
+        )
     return file.place(name)
 
 

@@ -551,8 +551,11 @@ def shown(path: str) -> dict[str, Any]:
     """Returns what a command's parser shows: its description, and its examples and exit codes at the end."""
     examples = "\n".join(f"  {line}\n      {meaning}" for line, meaning in HELP[path].examples)
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items())
-    epilog = f"examples:\n{examples}\n\nexit codes:\n{codes}"
-    return {"description": HELP[path].description, "epilog": epilog, "formatter_class": Formatter}
+    return {
+        "description": HELP[path].description,
+        "epilog": f"examples:\n{examples}\n\nexit codes:\n{codes}",
+        "formatter_class": Formatter,
+    }
 
 
 def exit_codes(path: str) -> dict[int, str]:

@@ -87,8 +87,7 @@ async def _record(
         raise UsageError(f"cannot write {parsed.output}: {error.strerror}; name a file") from None
     say(f"recorded: {parsed.output} ({len(found.calls)} requests)")
     if changed:
-        parts = first_few(changed, MAX_TOLD)
-        say(f"warning: secrets are taken out ({parts}); the file does not replay to the byte")
+        warn(f"secrets are taken out ({first_few(changed, MAX_TOLD)}); the file does not replay to the byte")
     return exit_code
 
 

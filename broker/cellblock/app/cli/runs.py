@@ -417,8 +417,10 @@ def _named(questions: Sequence[ParkedQuestion]) -> str:
 def _waits_not(run_id: str, head: Head | None = None) -> ConfigError:
     if head is not None and head.state != "parked":
         state = f"is over ({head.outcome})" if head.state == "ended" else "goes on"
-        hint = f"`cellblock runs show {run_id} --values` has its response."
-        return ConfigError(f"Run {run_id} {state}, and waits for no answer.", hint=hint)
+        return ConfigError(
+            f"Run {run_id} {state}, and waits for no answer.",
+            hint=f"`cellblock runs show {run_id} --values` has its response.",
+        )
     return ConfigError(
         f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
     )

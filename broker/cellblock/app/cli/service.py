@@ -84,7 +84,6 @@ def _in_home(home: Path) -> Path:
 
 def systemd_unit(words: Sequence[str], drain_seconds: int, path: str) -> str:
     """Returns a unit for `~/.config/systemd/user/cellblock.service`."""
-    start = " ".join(_systemd_word(word) for word in words)
     return f"""\
 # Put this into ~/.config/systemd/user/cellblock.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now cellblock
@@ -97,9 +96,9 @@ StartLimitBurst=5
 
 [Service]
 Type=exec
-ExecStart={start}
+ExecStart={" ".join(map(_systemd_word, words))}
 # Where upstream servers' programs are looked for, as in the shell that printed this.
-Environment={_systemd_assignment("PATH", path)}
+Environment={_quoted("PATH=" + path.replace("%", "%%"))}
 # Variables that the configuration refers to as ${{env:NAME}}, one NAME=value a line. Keep it to yourself: chmod 600.
 EnvironmentFile=-{ENVIRONMENT_FILE}
 # It notices a changed configuration by itself, too.
@@ -157,13 +156,8 @@ def launchd_plist(words: Sequence[str], drain_seconds: int, path: str) -> str:
     return text.replace("<plist", f"{note}<plist", 1)
 
 
-def _systemd_assignment(name: str, value: str) -> str:
-    """Quotes a word of Environment=, where `$` stands for itself already."""
-    return _quoted(f"{name}={value}".replace("%", "%%"))
-
-
 def _systemd_word(word: str) -> str:
-    """Quotes a word of ExecStart where it must be; `%` and `$` stand for themselves."""
+    """Quotes a word of ExecStart where it must be; `%` and `$` stand for themselves, as `$` does in Environment=."""
     word = word.replace("%", "%%").replace("$", "$$")
     if word and all(character.isalnum() or character in "/._-:=@%$[]+," for character in word):
         return word

@@ -220,15 +220,16 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
         else:
             write_json(definitions_in(tools, parsed.format, broker.output_of, broker.observed_of))
         return EXIT_OK
-    exported = {
-        server.server_id: {
-            tool.tool_name: {**known.as_json(), "schema": known.as_schema()}
-            for tool in server.tools
-            if (known := broker.output_of(server, tool)) is not None
+    write_json(
+        {
+            server.server_id: {
+                tool.tool_name: {**known.as_json(), "schema": known.as_schema()}
+                for tool in server.tools
+                if (known := broker.output_of(server, tool)) is not None
+            }
+            for server in servers
         }
-        for server in servers
-    }
-    write_json(exported)
+    )
     return EXIT_OK
 
 

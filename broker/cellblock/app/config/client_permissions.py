@@ -168,8 +168,7 @@ class _Files:
             self.seen[file] = {}
             try:
                 text = (text_of(file) or "").removeprefix("\ufeff")
-                is_agent = file.suffix == ".md"
-                text, form = (_above(text), "yaml") if is_agent else (text, format_of(file.name))
+                text, form = (_above(text), "yaml") if file.suffix == ".md" else (text, format_of(file.name))
                 self.seen[file] = object_in(file, text, form)
             except UnreadableFile as error:
                 self.unreadable[file] = error.why

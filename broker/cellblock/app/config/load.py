@@ -196,8 +196,9 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
     for name, entry in made.entries().items():
         entry = mapped(entry, partial(translated, client, file=file))
         origin = made.origins[name]
-        of_project = project is not None or origin[0] == PROJECTS_KEY
-        made.entries()[name], told = permissions.restricted(name, entry, of_project=of_project)
+        made.entries()[name], told = permissions.restricted(
+            name, entry, of_project=project is not None or origin[0] == PROJECTS_KEY
+        )
         if told:
             made.problems.append(
                 Problem(

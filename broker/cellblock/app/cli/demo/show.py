@@ -32,11 +32,12 @@ async def run(parsed: argparse.Namespace) -> int:
 
 
 async def _show(state_dir: Path) -> int:
-    config = {
-        "mcpServers": {"tracker": {"command": sys.executable, "args": ["-P", "-m", TRACKER]}},
-        "cellblock": {"upstream": {"connect_timeout_ms": 120_000}},
-    }
-    settings = parse_settings(config).with_state_dir(state_dir)
+    settings = parse_settings(
+        {
+            "mcpServers": {"tracker": {"command": sys.executable, "args": ["-P", "-m", TRACKER]}},
+            "cellblock": {"upstream": {"connect_timeout_ms": 120_000}},
+        }
+    ).with_state_dir(state_dir)
     code = SCRIPT.read_text(encoding="utf-8")
     _heading("The script")
     print(code)

@@ -101,8 +101,9 @@ def find_servers(clients: Sequence[str], project: Path | None) -> Search:
 
 
 def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
-    of_project = one.project is not None
-    one.entry, one.restrictions = permissions.restricted(one.name, one.entry, of_project=of_project)
+    one.entry, one.restrictions = permissions.restricted(
+        one.name, one.entry, of_project=one.project is not None
+    )
     if _is_whole(one.entry):
         # A client that merges its files has it say something of this server.
         for other in found:
