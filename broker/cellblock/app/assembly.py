@@ -440,10 +440,11 @@ class BrokerState:
         """
         section = settings.cellblock
         if self._wanted is not None:
-            named = settings.state_dir if self._wanted == "user" else Path(self._wanted)
-            section = section.model_copy(update={"state_dir": named})
+            return settings.with_state_dir(
+                settings.state_dir if self._wanted == "user" else Path(self._wanted)
+            )
         if section.state_dir is not None:
-            return settings.model_copy(update={"cellblock": section})
+            return settings
         if "calls" in section.audit:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if section.journal.keeps and not section.state.is_shared:
@@ -458,8 +459,7 @@ class BrokerState:
             self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
         # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
         schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
-        section = section.model_copy(update={"state_dir": self._private, "schemas": schemas})
-        return settings.model_copy(update={"cellblock": section})
+        return settings.with_section(state_dir=self._private, schemas=schemas)
 
     def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
         """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""

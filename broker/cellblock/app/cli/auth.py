@@ -10,6 +10,7 @@ import getpass
 import shlex
 import sys
 import time
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -53,7 +54,8 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
     folder = None if parsed.no_browser else settings.state_dir
-    sys.stdout.write(await log_in(target, browser=folder, bound=parsed.timeout, say=_say) + "\n")
+    tell = partial(print, file=sys.stderr, flush=True)
+    sys.stdout.write(await log_in(target, browser=folder, bound=parsed.timeout, say=tell) + "\n")
     return EXIT_OK
 
 
@@ -152,11 +154,6 @@ def _line(status: dict[str, Any]) -> str:
         parts.append(f"last renewed {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['renewedAt']))}")
     parts += [status[key].rstrip(".") for key in ("problem", "hint") if status.get(key)]
     return harmless("; ".join(parts)) + "\n"
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 _HOW: Final = "Give it at the prompt, or on standard input: cellblock secret set NAME < file."

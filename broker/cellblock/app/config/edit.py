@@ -63,9 +63,17 @@ def read(text: str, form: Format) -> Any:
     """
     if not (without_comments(text) if form == "json" else text).strip():
         return None
-    if form == "yaml":
-        return _plain_yaml(text)
-    return parse(text, toml=form == "toml")
+    if form != "yaml":
+        return parse(text, toml=form == "toml")
+    # Only where a YAML file is read or written.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        reader: Any = YAML(typ="safe", pure=True)
+        return reader.load(text)
+    except (YAMLError, ValueError) as error:
+        raise EditFault(f"It is no valid YAML: {str(error).splitlines()[0]}.") from None
 
 
 def edited(text: str, form: Format, changes: Mapping[KeyPath, Any]) -> str:
@@ -311,18 +319,6 @@ def _toml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
 
 _YAML_INDENTS: Final = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 6, 4), (4, 4, 2))
 """Names ways to indent YAML: mappings, sequences, and the dash in them."""
-
-
-def _plain_yaml(text: str) -> Any:
-    # Only where a YAML file is read or written.
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        reader: Any = YAML(typ="safe", pure=True)
-        return reader.load(text)
-    except (YAMLError, ValueError) as error:
-        raise EditFault(f"It is no valid YAML: {str(error).splitlines()[0]}.") from None
 
 
 def _yaml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:

@@ -98,7 +98,12 @@ def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
     for above, settings in (((), raw), (("mcp",), raw.get("mcp"))):
         if is_object(settings) and VSCODE_KEY in settings:
             _take(made, (*above, VSCODE_KEY), settings[VSCODE_KEY])
-            made.inputs |= _inputs(settings.get("inputs"))
+            inputs = settings.get("inputs")
+            made.inputs |= {
+                one["id"]: one
+                for one in (inputs if is_array(inputs) else ())
+                if is_object(one) and isinstance(one.get("id"), str)
+            }
     for folder, known in _of_project(raw, project).items():
         if is_object(servers := known.get(SERVERS_KEY)) and servers:
             _take(made, (PROJECTS_KEY, folder, SERVERS_KEY), servers, instead=True)
@@ -258,12 +263,6 @@ def _add_names(written: dict[str, Any], key: str, names: Sequence[str]) -> None:
     before = written.get(key, [])
     if is_array(before):
         written[key] = [*before, *names]
-
-
-def _inputs(raw: Any) -> dict[str, Any]:
-    if not is_array(raw):
-        return {}
-    return {one["id"]: one for one in raw if is_object(one) and isinstance(one.get("id"), str)}
 
 
 SILENT_KEYS: Final = frozenset(

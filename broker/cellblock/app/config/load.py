@@ -175,9 +175,8 @@ def read_settings(
         settings.servers[name].hold(values, "; ".join(whys) or None)
     scripts = settings.cellblock.scripts
     if file is not None and scripts.dir is not None:
-        scripts = scripts.model_copy(update={"dir": file.absolute().parent / scripts.dir.expanduser()})
-        section = settings.cellblock.model_copy(update={"scripts": scripts})
-        settings = settings.model_copy(update={"cellblock": section})
+        place = file.absolute().parent / scripts.dir.expanduser()
+        settings = settings.with_section(scripts=scripts.model_copy(update={"dir": place}))
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
     settings.hold([*resolver.files, *permissions], warnings, file)
     return settings, problems, made
