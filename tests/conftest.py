@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -20,7 +21,6 @@ from support.entries import REUSE
 
 pytest_plugins = [
     "support.clauses",
-    "support.log_records",
     "support.postgresql",
     "support.public_servers",
     "support.retries",
@@ -93,3 +93,21 @@ def short_path() -> Iterator[Path]:
 def anyio_backend() -> str:
     """Cellblock is asyncio all through; session scope, so that fixtures of any scope may be async."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def records() -> Generator[list[str]]:
+    """Every log record of this process in a file of tests, formatted."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
+
+    handler, root = Keep(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield kept
+    root.setLevel(level)
+    root.removeHandler(handler)

@@ -1,6 +1,6 @@
 """Asks what a model is told of wrong scripts.
 
-The scripts and commands are those of tests/support/feedback_cases.py.
+The scripts and commands are those of tests/support/feedback.py.
 
     bash scripts/bench feedback            prints the answers
     bash scripts/bench feedback --write    writes tests/fixtures/model-feedback.md
@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import ROOT, parser
-from support.feedback import answers
-from support.feedback_cases import MODEL_FEEDBACK, all_cases, page, worlds
+from support.feedback import MODEL_FEEDBACK, all_cases, answers, page, worlds
 
 
 def main(arguments: Sequence[str]) -> int:

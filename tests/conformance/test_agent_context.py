@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,46 +14,56 @@ from conformance.world import Agent, agent_with
 from support.entries import plain_server
 
 
+async def the_tool(agent: Agent) -> Any:
+    [tool] = (await agent.client.list_tools()).tools
+    return tool
+
+
 async def told(agent: Agent) -> str:
     """Instructions and the tool's description: what clients put before their models."""
-    [tool] = (await agent.client.list_tools()).tools
-    return f"{agent.client.instructions or ''}\n{tool.description or ''}"
+    return f"{agent.client.instructions or ''}\n{(await the_tool(agent)).description or ''}"
+
+
+async def exports_of(agent: Agent, server: str) -> list[str]:
+    return (
+        await agent.run(f"""import {{ __meta__ }} from "@codemode/servers/{server}";
+        globalThis.__codemode_result__ = __meta__.tools.map((tool) => tool.exportName);""")
+    )["result"]
+
+
+def lacking(text: str, names: list[str]) -> list[str]:
+    """Those that are no words of a text."""
+    return [name for name in names if not re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text)]
 
 
 @pytest.mark.clause("3.2.3.e", "4.4.a")
 async def test_what_a_client_that_cuts_at_2048_characters_passes_on_is_enough(agent: Agent) -> None:
     """Claude Code cuts descriptions and instructions there: a first script needs nothing of what stands behind."""
-    [tool] = (await agent.client.list_tools()).tools
-    start = (tool.description or "")[:2048]
+    tool = await the_tool(agent)
+    start = tool.description[:2048]
     assert len(agent.client.instructions or "") < 1000
     assert "__codemode_result__" in start and "getTool" in start and "await" in start
     for server in ("contract", "plain"):
-        names = (
-            await agent.run(f"""import {{ __meta__ }} from "@codemode/servers/{server}";
-            globalThis.__codemode_result__ = __meta__.tools.map((tool) => tool.exportName);""")
-        )["result"]
+        names = await exports_of(agent, server)
         [row] = [line for line in start.splitlines() if line.startswith(f"- {server}")]
-        shown = [name for name in names if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", row)]
-        assert shown and (shown == names or f"({len(names)})" in row)
-    assert tool.meta is not None and tool.meta["anthropic/alwaysLoad"] is True
+        left_out = lacking(row, names)
+        assert left_out != names and (not left_out or f"({len(names)})" in row)
+    assert tool.meta["anthropic/alwaysLoad"] is True
 
 
 @pytest.mark.clause("3.2.4.c")
 async def test_the_limits_are_told(agent: Agent) -> None:
     """Each key, and those that the schema names are the same."""
     text = await told(agent)
-    keys = ["timeoutMs", "maxMemoryBytes", "maxLogBytes", "maxToolCalls"]
+    in_schema = (await the_tool(agent)).input_schema["properties"]["limits"].get("properties", {})
+    keys = ["timeoutMs", "maxMemoryBytes", "maxLogBytes", "maxToolCalls", *in_schema]
     assert [key for key in keys if key not in text] == []
-    [tool] = (await agent.client.list_tools()).tools
-    for key in tool.input_schema["properties"]["limits"].get("properties", {}):
-        assert key in text, f"{key} is in the schema and not in the manual"
     maximum = re.search(r"timeoutMs\D+(\d+)\D+(\d+)", text)
     assert maximum, "default and maximum of timeoutMs are told"
-    clamped = await agent.run("globalThis.__codemode_result__ = 1", limits={"timeoutMs": int(maximum[2]) + 1})
-    assert [found["code"] for found in clamped["diagnostics"]] == ["LIMIT_CLAMPED"]
-    assert (await agent.run("globalThis.__codemode_result__ = 1", limits={"timeoutMs": int(maximum[2])}))[
-        "diagnostics"
-    ] == []
+    for more, codes in ((0, []), (1, ["LIMIT_CLAMPED"])):
+        limits = {"timeoutMs": int(maximum[2]) + more}
+        found = (await agent.run("globalThis.__codemode_result__ = 1", limits=limits))["diagnostics"]
+        assert [one["code"] for one in found] == codes
 
 
 @pytest.mark.clause("3.3.a")
@@ -60,16 +71,12 @@ async def test_the_form_of_a_response_is_told(agent: Agent) -> None:
     """By the tool's output schema, which every response fits, and by the names of diagnostics and error classes."""
     text = await told(agent)
     assert "`diagnostics`" in text and [name for name in ERROR_CLASSES if name not in text] == []
-    [tool] = (await agent.client.list_tools()).tools
-    assert tool.output_schema is not None and set(tool.output_schema["required"]) == {
-        "logs",
-        "result",
-        "diagnostics",
-    }
+    tool = await the_tool(agent)
+    assert set(tool.output_schema["required"]) == {"logs", "result", "diagnostics"}
     for code in ("console.log(1); export default { a: [1] };", "throw 1;"):
         jsonschema.validate(await agent.run(code), tool.output_schema)
     # Claude Code cuts what is longer.
-    assert tool.meta is not None and tool.meta["anthropic/maxResultSizeChars"] > 2 * ANSWER_BYTES
+    assert tool.meta["anthropic/maxResultSizeChars"] > 2 * ANSWER_BYTES
 
 
 @pytest.mark.clause("3.2.3.e")
@@ -77,8 +84,7 @@ async def test_capability_identifiers_are_told(agent: Agent) -> None:
     """What may stand in `requestedCapabilities`: the ids of the servers, each of which is named."""
     text = await told(agent)
     assert "requestedCapabilities" in text
-    for server in ("contract", "plain", "broken"):
-        assert re.search(rf"\b{server}\b", text)
+    assert lacking(text, ["contract", "plain", "broken"]) == []
     assert '"@codemode/servers/<id>"' in text
 
 
@@ -98,18 +104,9 @@ async def test_deviations_and_restrictions_are_told(agent: Agent) -> None:
 
     text = await told(agent)
     table = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["deviations"]
-    assert [name for name in table if name not in text] == []
-    for word in (
-        "eval",
-        "Function",
-        "setInterval",
-        "import",
-        "TypeScript",
-        "await",
-        "fetch" if "fetch" in table else "network",
-    ):
-        assert word in text, word
-    assert "__codemode_result__" in text
+    words = ("eval", "Function", "setInterval", "import", "TypeScript", "await", "__codemode_result__")
+    network = "fetch" if "fetch" in table else "network"
+    assert [name for name in (*table, *words, network) if name not in text] == []
 
 
 @pytest.mark.clause("3.5.f", "3.2.1.c")
@@ -126,17 +123,13 @@ async def test_declarations_of_all_bindings_are_told(agent: Agent) -> None:
     """Each connected server is declared as a module with every one of its exports."""
     text = await told(agent)
     for server in ("contract", "plain"):
-        code = f"""import {{ __meta__ }} from "@codemode/servers/{server}";
-            globalThis.__codemode_result__ = __meta__.tools.map((tool) => tool.exportName);"""
-        names = (await agent.run(code))["result"]
-        resources = {str(one.uri): one for one in (await agent.client.list_resources()).resources}
-        [uri] = [uri for uri in resources if f"/{server}" in uri]
+        names = await exports_of(agent, server)
+        uris = [str(one.uri) for one in (await agent.client.list_resources()).resources]
+        [uri] = [uri for uri in uris if f"/{server}" in uri]
         [contents] = (await agent.client.read_resource(uri)).contents
         declared = contents.text  # type: ignore[union-attr]
         assert f'declare module "@codemode/servers/{server}"' in declared
-        missing = [name for name in names if not re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text)]
-        assert missing == [], f"not in the context: {missing}"
-        assert [name for name in names if name not in declared] == []
+        assert lacking(text, names) == [] and [name for name in names if name not in declared] == []
     assert 'declare module "@codemode/servers/plain"' in text
 
 
@@ -158,12 +151,13 @@ async def test_deferred_declarations_come_with_the_first_reference(tmp_path: Pat
         assert content.type == "text" and response["declarations"]["one"] in content.text
         assert "declarations" not in await agent.run(script)
         # A failed import brings those of no other server.
-        failed = await agent.run('import "@codemode/servers/none";\nimport "@codemode/servers/two";')
-        assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE" and "declarations" not in failed
-        failed = await agent.run('import { no } from "@codemode/servers/two";')
-        assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE" and list(failed["declarations"]) == [
-            "two"
-        ]
+        for code, names in (
+            ('import "@codemode/servers/none";\nimport "@codemode/servers/two";', []),
+            ('import { no } from "@codemode/servers/two";', ["two"]),
+        ):
+            failed = await agent.run(code)
+            assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE"
+            assert list(failed.get("declarations", {})) == names
         thrown = await agent.run("throw new Error();", requestedCapabilities=["three", "one", "none"])
         assert thrown["result"] is None and list(thrown["declarations"]) == ["three"]
     async with agent_with(tmp_path, servers) as agent:

@@ -96,13 +96,15 @@ async def test_an_object_schema_takes_one_argument(broker: Broker, ledgers: Path
         "null": None,
         "flags": [True, False],
     }
-    code = f"""{CONTRACT}
+    one, more, length = await value(
+        broker,
+        f"""{CONTRACT}
         const sent = JSON.parse({json.dumps(json.dumps(sent))});
         const one = await contract.echo(sent);
         const more = await contract.echo({{ a: 1 }}, {{ b: 2 }}, 3);
         globalThis.__codemode_result__ = [one.arguments, more.arguments, contract.echo.length];
-    """
-    one, more, length = await value(broker, code)
+    """,
+    )
     assert one == sent and more == {"a": 1} and length == 1
     calls = [
         event["arguments"] for event in ledger(ledgers / "contract.jsonl") if event.get("tool") == "echo"
@@ -113,13 +115,15 @@ async def test_an_object_schema_takes_one_argument(broker: Broker, ledgers: Path
 @pytest.mark.clause("5.3.1.a")
 async def test_javascript_values_are_sent_as_json_has_them(broker: Broker) -> None:
     """`undefined` members are left out, dates are strings; what has no JSON form is refused, not mangled."""
-    code = f"""{CONTRACT}{CAUGHT}
+    sent, refused = await value(
+        broker,
+        f"""{CONTRACT}{CAUGHT}
         const sent = await contract.echo({{ a: undefined, date: new Date(0), list: [1, undefined] }});
         const refused = [await caught(() => contract.echo({{ no: NaN }})), await caught(() => contract.echo(() => 1)),
             await caught(() => {{ const loop = {{}}; loop.loop = loop; return contract.echo(loop); }})];
         globalThis.__codemode_result__ = [sent.arguments, refused];
-    """
-    sent, refused = await value(broker, code)
+    """,
+    )
     assert sent == {"date": "1970-01-01T00:00:00.000Z", "list": [1, None]}
     assert [one["name"] for one in refused] == ["SchemaValidationError"] * 3
     assert all(one["hint"] for one in refused)
@@ -246,15 +250,17 @@ async def test_names_become_paths(paths: Broker) -> None:
     metas = ", ".join(
         f"[s{number}.__meta__.serverId, await s{number}.echo({{}})]" for number in range(len(PATHS))
     )
-    code = f"""{imports}
+    metas_found, listed, described, found = await value(
+        paths,
+        f"""{imports}
         import {{ listServers, describeServer, searchTools }} from "@codemode/discovery";
         const listed = (await listServers()).map((server) => server.serverId);
         const described = [];
         for (const id of listed) described.push((await describeServer(id)).serverId);
         const found = (await searchTools("echo", {{ limit: 100 }})).results.map((tool) => tool.serverId);
         globalThis.__codemode_result__ = [[{metas}], listed, described, [...new Set(found)].sort()];
-    """
-    metas_found, listed, described, found = await value(paths, code)
+    """,
+    )
     assert metas_found == [[path, "{}"] for path in PATHS.values()]
     assert listed == described == list(PATHS.values())
     assert found == sorted(PATHS.values())
@@ -291,7 +297,9 @@ async def test_a_name_without_any_letter_still_has_a_path(tmp_path: Path) -> Non
 @pytest.mark.clause("5.1.a", "5.2.a", "6.1.a", "6.1.b", "6.1.c")
 async def test_tool_names_become_exports(broker: Broker) -> None:
     """`__meta__` tells the mapping, the module has exactly those exports, and each reaches its own tool."""
-    code = f"""{CONTRACT}
+    meta, called, kinds = await value(
+        broker,
+        f"""{CONTRACT}
         const called = {{}};
         for (const {{ toolName, exportName }} of contract.__meta__.tools) {{
             if (!{json.dumps(list(EXPORTS))}.includes(toolName)) continue;
@@ -300,8 +308,8 @@ async def test_tool_names_become_exports(broker: Broker) -> None:
         const kinds = Object.entries(contract).map(([name, it]) => [name, typeof it,
             Object.prototype.toString.call(it)]);
         globalThis.__codemode_result__ = [contract.__meta__, called, kinds];
-    """
-    meta, called, kinds = await value(broker, code)
+    """,
+    )
     assert called == {f"={name}": [export, name] for name, export in EXPORTS.items()}
     listed = meta.pop("tools")
     assert meta == {"serverId": "contract", "serverName": "contract-server", "serverVersion": "1.2.3"}
@@ -388,11 +396,13 @@ async def test_a_tool_called_then_does_not_break_dynamic_imports(broker: Broker)
 @pytest.mark.clause("5.1.a", "6.1.c")
 async def test_discovery_and_meta_agree(broker: Broker) -> None:
     """The same pairs of names from `__meta__`, listTools and getTool."""
-    code = f"""{CONTRACT}import {{ listTools, getTool }} from "@codemode/discovery";
+    meta, listed, got = await value(
+        broker,
+        f"""{CONTRACT}import {{ listTools, getTool }} from "@codemode/discovery";
         const pairs = (tools) => tools.map(({{ toolName, exportName }}) => [toolName, exportName]);
         const listed = pairs(await listTools("contract"));
         const got = await Promise.all(listed.map(async ([name]) => (await getTool("contract", name)).exportName));
         globalThis.__codemode_result__ = [pairs(contract.__meta__.tools), listed, got];
-    """
-    meta, listed, got = await value(broker, code)
+    """,
+    )
     assert meta == listed and [export for _, export in listed] == got

@@ -94,7 +94,9 @@ async def test_the_classes(broker: Broker) -> None:
 )
 async def test_a_tool_that_fails_is_a_tool_call_error(broker: Broker, call: str, says: str) -> None:
     """For every kind of server and of failure; the script catches it and goes on."""
-    code = f"""{IMPORTS}
+    (*classes, message, hint, server_id, tool_name), after = await value(
+        broker,
+        f"""{IMPORTS}
         import * as plain from "@codemode/servers/plain";
         import * as local from "@codemode/servers/local";
         let is = [];
@@ -103,8 +105,8 @@ async def test_a_tool_that_fails_is_a_tool_call_error(broker: Broker, call: str,
                 error.message, error.hint, error.serverId, error.toolName];
         }}
         globalThis.__codemode_result__ = [is, await contract.one_text()];
-    """
-    (*classes, message, hint, server_id, tool_name), after = await value(broker, code)
+    """,
+    )
     assert classes == [True, True] and after == "just this"
     assert says in message and message and hint
     assert f"{server_id}.{tool_name}" == call.partition("(")[0]
@@ -196,11 +198,13 @@ async def test_the_example_is_the_schemas_own_or_minimal(broker: Broker) -> None
 @pytest.mark.clause("7.2.a")
 async def test_python_tools_are_validated_too(broker: Broker) -> None:
     """The same fields from a signature's schema."""
-    code = f"""{CAUGHT}import * as local from "@codemode/servers/local";
+    fine, wrong, missing, unknown = await value(
+        broker,
+        f"""{CAUGHT}import * as local from "@codemode/servers/local";
         globalThis.__codemode_result__ = [await local.add({{ a: 2 }}), await caught(() => local.add({{ a: "2" }})),
             await caught(() => local.add({{}})), await caught(() => local.add({{ a: 1, c: 2 }}))];
-    """
-    fine, wrong, missing, unknown = await value(broker, code)
+    """,
+    )
     assert fine in (3, {"result": 3})
     for error in (wrong, missing, unknown):
         named = (error["name"], error["toolName"], error["exportName"])
@@ -212,11 +216,13 @@ async def test_python_tools_are_validated_too(broker: Broker) -> None:
 @pytest.mark.clause("7.1.a", "7.3.a")
 async def test_an_unknown_tool_of_a_known_server(broker: Broker) -> None:
     """A namespace has no such function; discovery and a named import say so with a hint."""
-    code = f"""{IMPORTS}import {{ getTool }} from "@codemode/discovery";
+    kind, error = await value(
+        broker,
+        f"""{IMPORTS}import {{ getTool }} from "@codemode/discovery";
         globalThis.__codemode_result__ = [typeof contract.one_txet,
             await caught(() => getTool("contract", "one_txet"))];
-    """
-    kind, error = await value(broker, code)
+    """,
+    )
     assert kind == "undefined"
     assert error["name"] == "ToolNotFoundError" and "one_text" in error["hint"]
     [found] = (await run(broker, 'import { one_txet } from "@codemode/servers/contract";')).diagnostics

@@ -314,7 +314,9 @@ console.log("logged", input);
 async def test_patched_built_ins_do_not_reach_the_modules(broker: Broker, target: str) -> None:
     """Bindings, discovery, errors, the console and the result work as before, and no patch is called by them."""
     spoil = "".join(f"spoil({holder}, {holder!r});" for holder in TARGETS[target])
-    code = f"""{CONTRACT}import * as discovery from "@codemode/discovery";
+    response = await run(
+        broker,
+        f"""{CONTRACT}import * as discovery from "@codemode/discovery";
         import {{ ToolCallError, SchemaValidationError, ToolNotFoundError }} from "@codemode/errors";
         {PATCH}
         const input = {{ b: [1, "two", {{ c: null }}], a: "\\u00e4" }};
@@ -327,8 +329,8 @@ async def test_patched_built_ins_do_not_reach_the_modules(broker: Broker, target
             invalid: invalid instanceof SchemaValidationError, path: invalid.path,
             tool: typeof tools[0].toolName, tools: tools.length > 5, found: found.results[0].toolName,
             unknown: unknown instanceof ToolNotFoundError, called }};
-    """
-    response = await run(broker, code)
+    """,
+    )
     assert response.ok, response.as_json()
     assert response.result == {
         "called": "",
@@ -392,7 +394,9 @@ async def test_patched_globals_do_not_reach_the_modules(broker: Broker) -> None:
 @pytest.mark.clause("11.d")
 async def test_namespaces_and_bindings_cannot_be_altered(broker: Broker) -> None:
     """Assigning, defining, deleting and extending all fail, on modules, functions and `__meta__`, at every depth."""
-    code = f"""{CONTRACT}{CAUGHT}
+    tries, server_id, tool, kind = await value(
+        broker,
+        f"""{CONTRACT}{CAUGHT}
         import * as discovery from "@codemode/discovery";
         import * as errors from "@codemode/errors";
         const tries = {{}};
@@ -417,8 +421,8 @@ async def test_namespaces_and_bindings_cannot_be_altered(broker: Broker) -> None
         await attempt("tools push", () => {{ contract.__meta__.tools.push({{}}); }});
         globalThis.__codemode_result__ = [tries, contract.__meta__.serverId, (await contract.echo({{ a: 1 }})).tool,
             typeof discovery.listTools];
-    """
-    tries, server_id, tool, kind = await value(broker, code)
+    """,
+    )
     assert {name: ended for name, ended in tries.items() if ended != "refused"} == {} and len(tries) > 30
     assert (server_id, tool, kind) == ("contract", "echo", "function")
 
@@ -426,7 +430,9 @@ async def test_namespaces_and_bindings_cannot_be_altered(broker: Broker) -> None
 @pytest.mark.clause("11.d", "7.1.a")
 async def test_error_classes_that_a_script_patches_hurt_only_itself(broker: Broker) -> None:
     """Errors that come later still have their class, message and hint; another run sees nothing."""
-    code = f"""{CONTRACT}import * as errors from "@codemode/errors";
+    message, hint, server_id = await value(
+        broker,
+        f"""{CONTRACT}import * as errors from "@codemode/errors";
         for (const Class of Object.values(errors)) {{
             try {{ Class.prototype.hint = "spoiled"; }} catch {{}}
             try {{ Object.defineProperty(Class, Symbol.hasInstance, {{ value: () => false }}); }} catch {{}}
@@ -435,8 +441,8 @@ async def test_error_classes_that_a_script_patches_hurt_only_itself(broker: Brok
         }}
         globalThis.__codemode_result__ = await contract.fails({{ text: "why" }})
             .catch((error) => [error.message, error.hint, error.serverId]);
-    """
-    message, hint, server_id = await value(broker, code)
+    """,
+    )
     assert (message, server_id) == ("why", "contract") and hint != "spoiled"
     again = await evaluated(
         broker,
@@ -449,14 +455,16 @@ async def test_error_classes_that_a_script_patches_hurt_only_itself(broker: Brok
 @pytest.mark.clause("11.b", "11.c")
 async def test_results_of_servers_cannot_pollute_prototypes(broker: Broker) -> None:
     """`__proto__` and `constructor` in structured content are plain own keys, at every depth."""
-    code = f"""{CONTRACT}
+    *checks, got = await value(
+        broker,
+        f"""{CONTRACT}
         const got = await contract.polluting();
         const copy = Object.assign({{}}, JSON.parse(JSON.stringify(got.list)));
         globalThis.__codemode_result__ = [({{}}).polluted === undefined, [].polluted === undefined,
             Object.hasOwn(got, "__proto__"), Object.getPrototypeOf(got) === Object.prototype,
             Object.hasOwn(got.list[0], "__proto__"), typeof ({{}}).constructor, copy.polluted === undefined, got];
-    """
-    *checks, got = await value(broker, code)
+    """,
+    )
     assert checks == [True, True, True, True, True, "function", True]
     assert got == CONTRACT_TOOLS["polluting"]["answer"]["structuredContent"]
 
@@ -493,7 +501,9 @@ async def test_answers_that_are_no_answers_are_errors(tmp_path: Path) -> None:
 @pytest.mark.clause("11.b", "11.d")
 async def test_what_bindings_give_holds_no_host_object(broker: Broker) -> None:
     """Promises, results, errors and functions have the sandbox's own prototypes and no hidden members."""
-    code = f"""{CONTRACT}{CAUGHT}
+    own, hidden, plain, error, function, hook, short, stack = await value(
+        broker,
+        f"""{CONTRACT}{CAUGHT}
         const promise = contract.one_text();
         const result = await contract.structured();
         const error = await contract.fails({{}}).catch((thrown) => thrown);
@@ -501,8 +511,8 @@ async def test_what_bindings_give_holds_no_host_object(broker: Broker) -> None:
         globalThis.__codemode_result__ = [Object.getPrototypeOf(promise) === Promise.prototype, keys(promise),
             Object.getPrototypeOf(result) === Object.prototype, keys(error), keys(contract.echo),
             typeof globalThis.__cellblock_boot__, contract.echo.toString().length < 200, error.stack];
-    """
-    own, hidden, plain, error, function, hook, short, stack = await value(broker, code)
+    """,
+    )
     # The agent's own frames, and nothing of the machine that the sandbox runs on.
     assert (
         stack.startswith("ToolCallError: it failed\n    at ") and "file:" not in stack and "ext:" not in stack

@@ -61,7 +61,9 @@ async def test_code_is_strict_and_has_a_scope_of_its_own(broker: Broker) -> None
 @pytest.mark.clause("3.2.1.a")
 async def test_imports_are_found_by_the_grammar_and_not_by_their_look(broker: Broker) -> None:
     """Strings, comments, templates and regular expressions that look like imports are left as they are."""
-    code = r"""
+    result = await value(
+        broker,
+        r"""
         const text = 'import x from "@codemode/servers/none"';
         // import y from "@codemode/servers/none";
         /* export * from "@codemode/servers/none"; */
@@ -69,8 +71,8 @@ async def test_imports_are_found_by_the_grammar_and_not_by_their_look(broker: Br
         const regular = /import\("@codemode\/servers\/none"\)/;
         const object = { import: (name) => name, export: 1 };
         globalThis.__codemode_result__ = [text, template, regular.source, object.import("kept")];
-    """
-    result = await value(broker, code)
+    """,
+    )
     assert result == [
         'import x from "@codemode/servers/none"',
         "import(\"@codemode/servers/none\") import('z')",

@@ -65,11 +65,14 @@ async def test_tool_calls(broker: Broker, ledgers: Path) -> None:
     """The call after the last allowed one ends the run and does not reach the server."""
     file = ledgers / "contract.jsonl"
     before = len([event for event in ledger(file) if event.get("tool") == "echo"])
-    code = f"""{CONTRACT}{CAUGHT}
+    response = await run(
+        broker,
+        f"""{CONTRACT}{CAUGHT}
         for (let i = 0; i < 10; i++) {{ console.log(i); await caught(() => contract.echo({{ i }})); }}
         globalThis.__codemode_result__ = "ended";
-    """
-    response = await run(broker, code, maxToolCalls=3)
+    """,
+        maxToolCalls=3,
+    )
     check_limit(response, "maxToolCalls", "0", "1", "2", "3")
     sent = [event["arguments"] for event in ledger(file) if event.get("tool") == "echo"][before:]
     assert sent == [{"i": 0}, {"i": 1}, {"i": 2}]
@@ -115,12 +118,15 @@ async def test_more_than_the_host_gives_is_told(broker: Broker) -> None:
 @pytest.mark.clause("7.4.a", "11.a")
 async def test_a_limit_cannot_be_caught(broker: Broker) -> None:
     """Neither `catch` nor `finally` nor a handler of rejections lets a script go on after it."""
-    code = f"""{CONTRACT}
+    response = await run(
+        broker,
+        f"""{CONTRACT}
         try {{ await contract.one_text(); await contract.one_text(); }} catch {{ console.log("caught"); }}
         finally {{ console.log("finally"); }}
         globalThis.__codemode_result__ = "went on";
-    """
-    response = await run(broker, code, maxToolCalls=1)
+    """,
+        maxToolCalls=1,
+    )
     check_limit(response, "maxToolCalls")
 
 

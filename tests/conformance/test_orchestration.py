@@ -69,66 +69,70 @@ async def test_values_go_from_one_server_to_another(broker: Broker) -> None:
 @pytest.mark.clause("10.b", "7.1.a")
 async def test_a_failure_of_one_server_leaves_the_others(broker: Broker) -> None:
     """Failures of every kind among calls that succeed; the script gets each one's outcome."""
-    code = f"""{CONTRACT}{PLAIN}{LOCAL}import {{ ToolCallError }} from "@codemode/errors";
+    response = await run(
+        broker,
+        f"""{CONTRACT}{PLAIN}{LOCAL}import {{ ToolCallError }} from "@codemode/errors";
         const settled = await Promise.allSettled([contract.one_text(), contract.fails({{}}), plain.refuse(),
             local.explode({{ text: "x" }}), plain.echo({{ a: 1 }}), contract.refuses(), local.add({{ a: 1 }})]);
         globalThis.__codemode_result__ = settled.map(({{ status, reason }}) =>
             status === "fulfilled" ? "ok" : reason instanceof ToolCallError);
-    """
-    response = await run(broker, code)
-    assert response.result == ["ok", True, True, True, "ok", True, "ok"]
-    assert response.diagnostics == []
+    """,
+    )
+    assert (response.result, response.diagnostics) == (["ok", True, True, True, "ok", True, "ok"], [])
 
 
 @pytest.mark.clause("10.1.a")
 async def test_calls_run_at_the_same_time(broker: Broker) -> None:
     """Eight calls of 300 ms each, of two servers, take far less than one after the other would."""
-    code = f"""{CONTRACT}{PLAIN}
+    took, count = await value(
+        broker,
+        f"""{CONTRACT}{PLAIN}
         const started = performance.now();
         const answers = await Promise.all([1, 2, 3, 4].flatMap(() =>
             [contract.slow({{ ms: 300 }}), plain.wait({{ ms: 300 }})]));
         globalThis.__codemode_result__ = [performance.now() - started, answers.length];
-    """
-    took, count = await value(broker, code)
+    """,
+    )
     assert count == 8 and 290 <= took < 1200
 
 
 @pytest.mark.clause("10.1.a")
 async def test_answers_come_as_they_are_ready(broker: Broker) -> None:
     """A slow call does not hold back a fast one that was made later."""
-    code = f"""{CONTRACT}
+    assert await value(
+        broker,
+        f"""{CONTRACT}
         const order = [];
         await Promise.all([400, 10, 150].map((ms) => contract.slow({{ ms }}).then(() => order.push(ms))));
         globalThis.__codemode_result__ = order;
-    """
-    assert await value(broker, code) == [10, 150, 400]
+    """,
+    ) == [10, 150, 400]
 
 
 @pytest.mark.clause("7.4.b")
 async def test_cancelling_a_run_cancels_its_calls(broker: Broker, ledgers: Path) -> None:
     """Every call in flight gets the MCP notification, to each server; the script does not go on."""
-    contract, plain = ledgers / "contract.jsonl", ledgers / "plain.jsonl"
-    before = len(events(contract, "cancelled")), len(events(plain, "cancelled"))
-    waiting = len(events(contract, "call")), len(events(plain, "call"))
-    code = f"""{CONTRACT}{PLAIN}{CAUGHT}
+    files = [ledgers / f"{server}.jsonl" for server in ("contract", "plain")]
+
+    def counted(event: str) -> list[int]:
+        return [len(events(file, event)) for file in files]
+
+    (contract, plain), cancelled = counted("call"), counted("cancelled")
+    task = asyncio.create_task(
+        broker.run(f"""{CONTRACT}{PLAIN}{CAUGHT}
         await Promise.all([caught(() => contract.slow({{ ms: 60_000 }})), caught(() => contract.slow({{ ms: 60_000 }})),
             caught(() => plain.never())]);
         await contract.echo({{ after: "cancelled" }});
-    """
-    task = asyncio.create_task(broker.run(code))
-    await until(
-        lambda: (
-            len(events(contract, "call")) == waiting[0] + 2 and len(events(plain, "call")) == waiting[1] + 1
-        ),
-        "the calls are in flight",
+    """)
     )
+    await until(lambda: counted("call") == [contract + 2, plain + 1], "the calls are in flight")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await within(task)
-    await until(lambda: len(events(contract, "cancelled")) == before[0] + 2, "contract was told twice")
-    await until(lambda: len(events(plain, "cancelled")) == before[1] + 1, "plain was told once")
+    told = [cancelled[0] + 2, cancelled[1] + 1]
+    await until(lambda: counted("cancelled") == told, "contract was told twice, and plain once")
     assert await value(broker, f"{CONTRACT} globalThis.__codemode_result__ = await contract.one_text();")
-    assert not [line for line in events(contract, "call") if line["arguments"] == {"after": "cancelled"}]
+    assert not [line for line in events(files[0], "call") if line["arguments"] == {"after": "cancelled"}]
 
 
 @pytest.mark.clause("7.4.b")
@@ -137,9 +141,8 @@ async def test_a_limit_cancels_calls_in_flight(broker: Broker, ledgers: Path) ->
     file = ledgers / "contract.jsonl"
     before = len(events(file, "cancelled"))
     response = await run(broker, f"{CONTRACT} await contract.slow({{ ms: 60_000 }});", timeoutMs=600)
-    assert [found.code for found in response.diagnostics] == ["SANDBOX_LIMIT"]
-    [call] = response.tool_trace
-    assert not call.ok and call.error
+    [found], [call] = response.diagnostics, response.tool_trace
+    assert found.code == "SANDBOX_LIMIT" and not call.ok and call.error
     await until(lambda: len(events(file, "cancelled")) == before + 1, "the server was told")
 
 
@@ -180,22 +183,24 @@ async def test_a_changed_list_is_there_for_the_next_run(changing: Broker, server
             changing,
             f'import {{ grow }} from "@codemode/servers/{server}"; await grow({{ name: "{name}" }});',
         )
-        code = f"""import {{ {name}, __meta__ }} from "@codemode/servers/{server}";
+        assert await value(
+            changing,
+            f"""import {{ {name}, __meta__ }} from "@codemode/servers/{server}";
             import {{ getTool, listTools, searchTools }} from "@codemode/discovery";
             const has = (tools) => tools.some((tool) => tool.toolName === "{name}");
             await {name}({{ a: 1 }});
             globalThis.__codemode_result__ = [has(__meta__.tools), has(await listTools("{server}")),
                 (await getTool("{server}", "{name}")).exportName, has((await searchTools("{name}")).results)];
-        """
-        assert await value(changing, code) == [True, True, name, True]
+        """,
+        ) == [True, True, name, True]
 
 
 @pytest.mark.clause("8.1.a")
 async def test_a_removed_tool_is_gone_for_the_next_run(changing: Broker) -> None:
     """Its import fails with a diagnostic; the others stay."""
     await value(changing, f"{CONTRACT} await contract.shrink({{ name: 'toString' }});")
-    found = await evaluated(changing, "[Object.hasOwn(contract, 'toString'), typeof contract.echo]", CONTRACT)
-    assert found == [False, "function"]
+    there = "[Object.hasOwn(contract, 'toString'), typeof contract.echo]"
+    assert await evaluated(changing, there, CONTRACT) == [False, "function"]
 
 
 @pytest.mark.clause("8.2.a")

@@ -169,14 +169,18 @@ async def test_what_is_not_connected_is_not_claimed(agent: Agent) -> None:
 @pytest.mark.parametrize("server", ["broken", "no-such-server"])
 async def test_using_an_unavailable_capability_is_a_structured_error(agent: Agent, server: str) -> None:
     """A ServerNotFoundError that a script can catch; a static import of it fails the script."""
-    code = f"""
+    right, base, message, hint = (
+        await agent.run(
+            f"""
         import {{ ServerNotFoundError, CodemodeError }} from "@codemode/errors";
         try {{ await import("@codemode/servers/{server}"); }} catch (error) {{
             globalThis.__codemode_result__ = [error instanceof ServerNotFoundError,
                 error instanceof CodemodeError, error.message, error.hint];
         }}
-    """
-    right, base, message, hint = (await agent.run(code, requestedCapabilities=[server]))["result"]
+    """,
+            requestedCapabilities=[server],
+        )
+    )["result"]
     assert right and base and server in message and hint
 
     failed = await agent.run(
@@ -288,7 +292,9 @@ async def test_trace_entries_are_in_the_order_of_the_calls(broker: Broker) -> No
 async def test_the_trace_has_no_input_and_no_output(broker: Broker) -> None:
     """Canaries in inputs, results and error results of every kind of server, and in what a script throws."""
     canary = "cnry-7f3a9"
-    code = f"""{CONTRACT}{CAUGHT}
+    response = await run(
+        broker,
+        f"""{CONTRACT}{CAUGHT}
         import * as plain from "@codemode/servers/plain";
         import * as local from "@codemode/servers/local";
         const text = "{canary}";
@@ -309,8 +315,8 @@ async def test_the_trace_has_no_input_and_no_output(broker: Broker) -> None:
             await caught(() => local.add({{ a: 1, [text]: text }})),
         ];
         globalThis.__codemode_result__ = ended.map((one) => "returned" in one);
-    """
-    response = await run(broker, code)
+    """,
+    )
     assert response.ok and True in response.result and False in response.result
     trace = response.as_json()["toolTrace"]
     assert len(trace) >= 8

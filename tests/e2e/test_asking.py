@@ -1,18 +1,28 @@
-"""One-shot commands ask a daemon of the same configuration, and start servers of their own where none runs."""
+"""One-shot commands ask a daemon of the same configuration, and start servers of their own where none runs: no more
+than they use. What is imported before a client's `initialize` is answered: the client waits for each package of it.
+"""
 
 import asyncio
+import importlib.util
 import json
 import shutil
 import sys
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 from typing import Any
 
-from support.cellblock_zygote import forked_cellblock
+import psutil
+import pytest
+
+from cellblock.app.assembly import REACH, RUNS, SESSIONS, WORKERS
+from cellblock.base.state_dir import HOST_LOG, LOGS
+from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import Said, cellblock, piped
-from support.entries import plain_server
-from support.http_daemon import daemon
+from support.entries import CELLBLOCK, plain_server, recorded, write_config
+from support.http_daemon import INITIALIZE, Daemon, daemon
+from support.processes import gone, workers_of
 from support.pseudo_terminal import in_terminal
-from support.waits import until, until_found, within
+from support.waits import steady, until, until_found, within
 
 SCRIPT = (
     'import { echo } from "@codemode/servers/plain"; console.log("é"); export default await echo({ a: 1.5 });'
@@ -35,9 +45,11 @@ def counted(folder: Path) -> dict[str, object]:
     return {"command": "sh", "args": ["-c", begin, "sh", plain["command"], *plain["args"]]}
 
 
-async def said(folder: Path, *words: object, code: int = 0, config: str = "cellblock.json") -> Said:
+async def said(
+    folder: Path, *words: object, code: int = 0, config: str = "cellblock.json", **options: Any
+) -> Said:
     """What a command says that ends so."""
-    done = await cellblock(*words, "--config", folder / config, "--state-dir", folder / "s")
+    done = await cellblock(*words, "--config", folder / config, "--state-dir", folder / "s", **options)
     assert done.code == code, done
     return done
 
@@ -161,5 +173,132 @@ async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> 
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:
     looks = {"cellblock.app.cli.serve_http.POLL_SECONDS": 0.1}
     async with daemon(tmp_path, constants=looks, **LIGHT) as running:
-        shutil.rmtree(tmp_path / "s")
+        # Out of the daemon's way first, which may write there meanwhile.
+        shutil.rmtree((tmp_path / "s").rename(tmp_path / "removed"))
         assert await within(running.process.wait(), 60) == 0
+
+
+NEVER_READY = "import sys; sys.stdin.read()"
+USES_PLAIN = 'import { echo } from "@codemode/servers/plain"; console.log(await echo({ a: 1 }));'
+WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
+
+
+def configured(folder: Path) -> None:
+    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
+    write_config(folder, servers, pool={"warm": 4})
+
+
+@pytest.mark.parametrize(("words", "has_host"), [(("types",), False), (("run", "one.js"), True)])
+async def test_only_a_command_that_runs_scripts_starts_a_worker_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], has_host: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.js").write_text("1")
+    configured(tmp_path)
+    await said(tmp_path, *words)
+    assert (tmp_path / "s" / LOGS / HOST_LOG).exists() == has_host
+
+
+async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: Path) -> None:
+    """That server is never ready, and its bounds are ten minutes: a run that waited for it would not end here."""
+    script = tmp_path / "script.js"
+    script.write_text(USES_PLAIN)
+    slow = {"command": sys.executable, "args": ["-c", NEVER_READY]}
+    record = tmp_path / "ledger.jsonl"
+    servers = {"plain": plain_server("--ledger", record), "slow": slow}
+    bounds = {"connect_timeout_ms": 600_000, "list_wait_ms": 600_000}
+    startup = {"cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS": 600.0}
+    write_config(tmp_path, servers, upstream=bounds)
+    await said(tmp_path, "run", script, env=with_constants(startup))
+    assert recorded(record, tool="echo")
+
+
+async def test_a_run_boots_no_workers_for_others(tmp_path: Path) -> None:
+    script = tmp_path / "script.js"
+    script.write_text(WAITS)
+    configured(tmp_path)
+    place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
+    # The real one has the real host below it.
+    async with piped("run", script, *place, program=CELLBLOCK) as running:
+        process = running.process
+        await until(lambda: recorded(tmp_path / "ledger.jsonl", tool="never"), "the call")
+        workers = await steady(lambda: {worker.pid for worker in workers_of(process.pid)}, "all are booted")
+        # Its own, and the one that takes the place of that.
+        assert 1 <= len(workers) <= 2
+        left = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        await within(process.wait())
+    await gone(left)
+
+
+LATER = (
+    WORKERS,
+    SESSIONS,
+    *REACH,
+    *RUNS,
+    "cellblock.types.search",
+    "cellblock.serve.http",
+    "cellblock.serve.mcp.surface",
+    "cellblock.types.learning",
+    "cellblock.tools.python",
+    "cellblock.schemas",
+    "cellblock.script",
+    "cellblock.types.check",
+    "cellblock.pool",
+    "cellblock_worker.confinement",
+    "cellblock_worker.host.host",
+    "cellblock_worker.worker",
+)
+"""Names what runs scripts and reaches servers: modules, and rooms that are not entered."""
+
+
+async def imported(*arguments: str) -> tuple[list[str], dict[str, object] | None]:
+    """What Python imports for `python ARGUMENTS`, until it writes a line of JSON if it does; and that line."""
+    names: list[str] = []
+    python = Path(sys.executable)
+    async with piped("-X", "importtime", *arguments, program=python, stderr=STDOUT) as running:
+        running.send(INITIALIZE)
+        while line := await within(running.process.stdout.readline()):
+            if line.startswith(b"{"):
+                return names, json.loads(line)
+            assert line.startswith(b"import time:"), line
+            names.append(line.rpartition(b"|")[2].strip().decode())
+        return names, None
+
+
+async def packages(names: list[str], *, beside: tuple[str, ...]) -> set[str]:
+    """The packages of others among them that `python ARGUMENTS` does not import by itself."""
+    there, _ = await imported(*beside)
+    tops = {name.partition(".")[0] for name in names} - {name.partition(".")[0] for name in there}
+    # Python names those, too, that it did not find.
+    found = {top for top in tops - sys.stdlib_module_names if importlib.util.find_spec(top) is not None}
+    return {top for top in found if not top.startswith("_sysconfigdata")}
+
+
+async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()}, policy={"default": {"tools": ["plain.*"]}})
+    words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
+    names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
+    assert answer is not None and "result" in answer
+    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgspec", "platformdirs"}
+    assert await packages(names, beside=("-c", "import mcp.server.lowlevel")) == ours
+    assert [name for name in names if name.startswith(LATER)] == []
+
+
+async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
+    words = ("-m", "cellblock.cli", "connect", "--url", served.url, "--no-start")
+    names, answer = await imported(*words, "--state-dir", str(served.folder / "s"))
+    assert answer is not None and "result" in answer
+    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "platformdirs"}
+    assert await packages(names, beside=("-c", "pass")) == ours
+
+
+async def test_a_run_without_servers_does_without_the_sdk(tmp_path: Path) -> None:
+    script = tmp_path / "one.js"
+    script.write_text("globalThis.__codemode_result__ = 1;", encoding="utf-8")
+    write_config(tmp_path, {})
+    words = ("-X", "importtime", "-m", "cellblock.cli", "run", script)
+    done = await said(tmp_path, *words, program=Path(sys.executable))
+    names = [line.rpartition("|")[2].strip() for line in done.err.splitlines()]
+    assert "cellblock.run.calls" in names
+    assert [name for name in names if name.partition(".")[0] == "mcp"] == []

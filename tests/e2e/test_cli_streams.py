@@ -1,31 +1,168 @@
-"""Standard streams that are closed, full, left by their reader, or in an encoding that lacks what is said; and signals
-while a command waits for a pipe, and while a daemon starts or has no file yet.
+"""Standard streams of commands: closed, full, left by their reader, or in an encoding that lacks what is said;
+signals while one waits for a pipe. `cellblock run` on a terminal and elsewhere: a line on stderr while it works, and
+questions about calls, on terminals alone; JSON alone on stdout; grants that narrow what a script may call.
 
-`run`, `--version` and what gets a signal early are the console script, which Python starts with such streams; the other
-commands are forked.
+`run`, `--version` and what gets a signal early are the console script, which Python starts with such streams; the
+other commands are forked.
 """
 
+import asyncio
 import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cellblock.app.cli.arguments import default_file
 from support.cellblock_zygote import forked_cellblock
-from support.commands import piped
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.commands import cellblock, piped
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import waits_for_a_pipe
-from support.pseudo_terminal import in_terminal
+from support.pseudo_terminal import Terminal, in_terminal
 from support.waits import until, within
 
-pytestmark = pytest.mark.thorough
+CODE = """
+import { echo, wait } from "@codemode/servers/plain";
+await echo({});
+console.log("half \\x1b[2J way");
+await wait({ ms: 600 });
+globalThis.__codemode_result__ = 7;
+console.log("\\x9b2J\\u202e");
+"""
+
+
+def command(
+    folder: Path, *options: str, code: str = CODE, script: str | None = None, **policy: Any
+) -> list[str]:
+    (folder / "script.js").write_text(code)
+    config = write_config(folder, {"plain": plain_server("--ledger", folder / "ledger")}, policy=policy)
+    place = ["--config", str(config), "--state-dir", str(folder / "s")]
+    return ["run", script or str(folder / "script.js"), *place, *options]
+
+
+async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
+    words = (str(forked_cellblock()), *command(tmp_path))
+    async with in_terminal(*words, streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
+        out = await within(terminal.process.stdout.read(), 60)
+        assert await within(terminal.process.wait(), 60) == 0
+        assert json.loads(out)["result"] == 7
+        # JSON escapes C0 by itself; C1 and what reorders text are escaped too.
+        assert b"\\u009b2J\\u202e" in out and json.loads(out)["logs"][-1]["message"] == "\x9b2J\u202e"
+        await until(lambda: terminal.text.endswith("\r\x1b[K"), "a wiped line")
+        lines = terminal.text.split("\r")
+        assert any("connecting" in line for line in lines)
+        (busy, *_) = [line for line in lines if "in plain.wait" in line and "half" in line]
+        assert "running" in busy and "1 of 2 calls done" in busy
+        # The script's own escape sequence is shown, not obeyed.
+        assert "half ·[2J way" in busy and "\x1b[2J" not in terminal.text
+        # What was used stands above the line.
+        first, second, rest = terminal.text.split("\r\n", 2)
+        assert first == f"cellblock: configuration: {tmp_path / 'cellblock.json'}" and "\n" not in rest
+        assert second.endswith(
+            "No daemon of this configuration runs. The servers are started for this command alone."
+        )
+
+
+async def test_a_pipe_sees_nothing(tmp_path: Path) -> None:
+    done = await cellblock(*command(tmp_path))
+    assert (json.loads(done.out)["result"], done.err) == (7, "")
+
+
+ASKING = """
+import { give, echo } from "@codemode/servers/plain";
+const said = [];
+for (const path of ["first", "sec\\u001b[2Jond", "third", "fourth"]) {
+  try { said.push((await give({ path })).path); } catch (error) { said.push(error.code); }
+}
+globalThis.__codemode_result__ = said;
+"""
+
+
+async def question(terminal: Terminal, number: int) -> str:
+    """The last prompt, when so many were made."""
+    await until(lambda: terminal.text.count("Allow it? [y/N] ") == number, f"question {number}", bound=60)
+    return terminal.text.rpartition("A script wants to call ")[2]
+
+
+@pytest.mark.thorough
+async def test_a_person_at_the_terminal_is_asked(tmp_path: Path) -> None:
+    """The clock stands still; what was typed before, and what nobody can see, decides nothing."""
+    asked = command(tmp_path, "--timeout-ms", "2000", code=ASKING, default={"approve": ["plain.give"]})
+    async with in_terminal(str(CELLBLOCK), *asked, streams=(0, 2), stdout=PIPE) as terminal:
+        terminal.press(b"y\ny\ny\n")
+        assert '"first"' in await question(terminal, 1)
+        await asyncio.sleep(2.5)
+        terminal.press(b"y\n")
+        second = await question(terminal, 2)
+        assert "\\u001b[2J" in second and "\x1b[2J" not in second
+        terminal.press(b"perhaps\n")
+        await question(terminal, 3)
+        terminal.press(b"\n")
+        await question(terminal, 4)
+        terminal.press(b"\x04")
+        await question(terminal, 5)
+        terminal.press(b"YES\n")
+        response = json.loads(await within(terminal.process.stdout.read(), 60))
+        assert response["result"] == ["first", "APPROVAL_DECLINED", "APPROVAL_CANCELLED", "fourth"], response
+        assert response["usage"]["approvalWaitMs"] >= 2500
+        assert await within(terminal.process.wait(), 60) == 0
+    assert sum(event.get("tool") == "give" for event in ledger(tmp_path / "ledger")) == 2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("script", ["file", "-"])
+async def test_nobody_is_asked_where_nobody_sits(tmp_path: Path, script: str) -> None:
+    """Not when standard input is no terminal, and not when the script comes from it."""
+    given = None if script == "file" else script
+    asked = command(tmp_path, code=ASKING, script=given, default={"approve": ["plain.give"]})
+    streams: dict[str, Any] = {"streams": (0, 2)} if given else {"streams": (2,), "stdin": DEVNULL}
+    async with in_terminal(str(CELLBLOCK), *asked, **streams, stdout=PIPE) as terminal:
+        if given:
+            terminal.press(ASKING.encode() + b"\x04")
+        out = await within(terminal.process.stdout.read(), 60)
+    assert json.loads(out)["result"] == ["APPROVAL_UNAVAILABLE"] * 4
+    assert "Allow it?" not in terminal.text
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["json", "file"])
+async def test_grants_narrow_a_run(tmp_path: Path, how: str) -> None:
+    grants = '{"tools": ["plain.echo"]}'
+    if how == "file":
+        file = tmp_path / "grants.json"
+        file.write_text(grants)
+        grants = str(file)
+    code, out, _ = await cellblock(*command(tmp_path, "--grants", grants, code=ASKING))
+    (found, *_) = json.loads(out)["diagnostics"]
+    assert (code, found["code"]) == (1, "IMPORT_FAILURE")
+    assert "grant" in found["message"] + found["hint"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("grants", "said"),
+    [
+        ("missing.json", "--grants missing.json: cannot be read"),
+        ("{not json", "--grants: this is no JSON"),
+        ('{"tols": []}', "tols"),
+        ('{"budgets": {"plain.*": -1}}', "budgets"),
+        ('{"arguments": {"plain.*": {"type": "sting"}}}', "plain.*"),
+        ('{"arguments": {"plain.*": {"$ref": "https://evil.example/schema"}}}', "remote references"),
+    ],
+)
+async def test_grants_that_cannot_be_used_run_nothing(tmp_path: Path, grants: str, said: str) -> None:
+    code, out, err = await cellblock(*command(tmp_path, "--grants", grants, code=ASKING))
+    assert (code, out) == (2, "")
+    assert said in err and len(err.splitlines()) == 1, err
+    assert not (tmp_path / "s").exists(), "nothing was started for it"
+
 
 BOUND_SECONDS = 120
 
@@ -66,6 +203,7 @@ def shell(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_an_output_that_cannot_be_written_is_said_and_has_an_exit_code_of_its_own(
     folder: Path, words: tuple[str, ...]
@@ -76,12 +214,14 @@ def test_an_output_that_cannot_be_written_is_said_and_has_an_exit_code_of_its_ow
         assert (done.returncode, done.stderr.decode()) == (3, said)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [COMMANDS["run"], COMMANDS["types"], COMMANDS["version"]])
 def test_a_reader_that_has_gone_ends_a_command_as_sigpipe_does(folder: Path, words: tuple[str, ...]) -> None:
     # Its reader has gone before anything is written.
     assert shell(folder, '{ sleep 0.2; "$@"; echo $? >&2; } | true', *words).stderr == b"141\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "2>/dev/full", "<&- 2>&-"])
 def test_without_the_other_streams_a_command_does_the_same(folder: Path, closed: str) -> None:
     done = shell(folder, f'"$@" {closed}', *COMMANDS["run"])
@@ -91,6 +231,7 @@ def test_without_the_other_streams_a_command_does_the_same(folder: Path, closed:
     assert (refused.returncode, refused.stdout) == (2, b"")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii:strict"])
 def test_data_is_utf_8_and_text_is_escaped_where_the_encoding_lacks_it(folder: Path, encoding: str) -> None:
     ran = shell(folder, '"$@"', *COMMANDS["run"], PYTHONIOENCODING=encoding)
@@ -101,6 +242,7 @@ def test_data_is_utf_8_and_text_is_escaped_where_the_encoding_lacks_it(folder: P
     assert (checked.returncode, checked.stdout) == (0, b"\\u20ac.json: fine. Servers: x (stdio)\n")
 
 
+@pytest.mark.thorough
 async def test_whatever_is_written_does_nothing_to_a_terminal(tmp_path: Path) -> None:
     hostile = "\x1b]52;c;ZXZpbA==\x07\x1b[2Aup\r\u202e"
     file = tmp_path / f"x{hostile}.json"
@@ -133,6 +275,7 @@ def catches(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", WAITING.values(), ids=WAITING)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_command_that_waits_for_a_pipe_ends_at_the_first_signal(
@@ -157,6 +300,7 @@ async def test_a_command_that_waits_for_a_pipe_ends_at_the_first_signal(
         assert b"Traceback" not in await within(process.stderr.read())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", [("run", "one.js"), ("doctor", "--json"), ("schemas", "export"), ("types",)]
 )
@@ -200,6 +344,7 @@ async def hears(process: Process, said: list[str], wanted: str) -> None:
         said.append(line)
 
 
+@pytest.mark.thorough
 async def test_a_daemon_without_a_file_takes_the_users_own_once_that_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,12 +359,14 @@ async def test_a_daemon_without_a_file_takes_the_users_own_once_that_is_made(
         await hears(process, said, "server late is added")
 
 
+@pytest.mark.thorough
 async def test_a_reload_that_comes_while_a_daemon_starts_is_done_then(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
     async with serving(tmp_path, "--config", str(config), early=True) as (process, said):
         await hears(process, said, "nothing has changed")
 
 
+@pytest.mark.thorough
 async def test_a_daemon_whose_file_was_a_pipe_reads_it_once(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -25,6 +25,9 @@ SECRETS = (
 )
 
 
+OURS = ".config/cellblock/cellblock.json"
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A user with every client."""
@@ -93,8 +96,9 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", CONSTANTS: constants}
 
 
-def run_import(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def run_import(home: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """The command, which is to end so."""
+    done = subprocess.run(
         [forked_cellblock(), "import", *arguments],
         cwd=home.parent / "project",
         env=environment(home),
@@ -103,6 +107,8 @@ def run_import(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
     )
+    assert done.returncode == code, done
+    return done
 
 
 def in_terminal(home: Path, answers: str, *arguments: str) -> bytes:
@@ -133,7 +139,6 @@ def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
     done = run_import(home, "--dry-run", "--json", "--project")
-    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert fates(report) == {
         ("claude-code", "here"): "added",
@@ -149,45 +154,40 @@ def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
         ("windsurf", "remote"): "added",
         ("windsurf", "odd"): "unusable",
     }
-    assert next(
-        why for file, why in report["unreadable"].items() if file.endswith("User/mcp.json")
-    ).startswith("line 1")
+    (why,) = [why for file, why in report["unreadable"].items() if file.endswith("User/mcp.json")]
+    assert why.startswith("line 1")
     assert not report["written"] and not (home / ".config/cellblock").exists()
     alone = json.loads(run_import(home, "--dry-run", "--json").stdout)
-    assert {one["server"] for one in report["servers"]} - {one["server"] for one in alone["servers"]} == {
-        "here",
-        "asks",
-    }
+    assert {server for _, server in fates(report).keys() - fates(alone).keys()} == {"here", "asks"}
     text = run_import(home, "--dry-run")
     assert "+ wiki  wiki.example, from Cursor" in text.stdout and "GITHUB_TOKEN" in text.stdout
-    for secret in SECRETS:
-        assert secret not in done.stdout + text.stdout + text.stderr
+    assert not any(secret in done.stdout + text.stdout + text.stderr for secret in SECRETS)
 
 
 def test_nothing_is_written_without_being_asked(home: Path) -> None:
-    done = run_import(home)
-    assert done.returncode == 2 and "Add --yes" in done.stderr
+    assert "Add --yes" in run_import(home, code=2).stderr
     assert not (home / ".config/cellblock").exists()
 
 
 def test_secrets_are_left_behind_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run_import(home, "--yes", "--project")
-    assert done.returncode == 0, done.stderr
-    file = home / ".config/cellblock/cellblock.json"
+    file = home / OURS
     text = file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
-    for secret in SECRETS:
-        assert secret not in text
+    assert not any(secret in text for secret in SECRETS)
     servers = json.loads(text)["mcpServers"]
     project = str(home.parent / "project")
-    assert servers["github"]["env"] == {"GITHUB_TOKEN": "${env:GITHUB_TOKEN}"}
-    assert servers["here"] == {"command": "./run.sh", "cwd": project}
-    assert servers["wiki"]["headers"] == {"Authorization": "Bearer ${env:WIKI_AUTHORIZATION}"}
-    assert servers["db"]["args"] == [
-        "postgres://me:${env:DB_PASSWORD}@db/x", "--api-key", "${env:DB_API_KEY}", "--verbose", "/etc/key",
-    ]  # fmt: skip
-    assert servers["remote"]["url"] == "https://r.example/mcp?api_key=${env:REMOTE_API_KEY}&v=1"
-    assert servers["asks"]["args"] == [f"{project}/x"] and servers["asks"]["env"] == {"K": "${env:API_KEY}"}
+    uri, key = "postgres://me:${env:DB_PASSWORD}@db/x", "${env:DB_API_KEY}"
+    expected: dict[str, dict[str, Any]] = {
+        "github": {"env": {"GITHUB_TOKEN": "${env:GITHUB_TOKEN}"}},
+        "here": {"command": "./run.sh", "cwd": project},
+        "wiki": {"headers": {"Authorization": "Bearer ${env:WIKI_AUTHORIZATION}"}},
+        "db": {"args": [uri, "--api-key", key, "--verbose", "/etc/key"]},
+        "remote": {"url": "https://r.example/mcp?api_key=${env:REMOTE_API_KEY}&v=1"},
+        "asks": {"args": [f"{project}/x"], "env": {"K": "${env:API_KEY}"}},
+    }
+    for name, parts in expected.items():
+        assert parts.items() <= servers[name].items(), name
     # The variables are named, and with them the file says what the clients' files said.
     assert len(load_settings(file).warnings) == 6
     names = ("GITHUB_TOKEN", "WIKI_AUTHORIZATION", "DB_PASSWORD", "REMOTE_API_KEY", "DB_API_KEY", "API_KEY")
@@ -214,13 +214,10 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
     assert after["mcpServers"]["wiki"] == before["mcpServers"]["wiki"]
     assert (after["theme"], after["cellblock"]) == (before["theme"], before["cellblock"])
     assert after["mcpServers"]["db"]["args"][2] == SECRETS[4]
-    assert file.stat().st_mode & 0o777 == 0o600
     copy = Path(report["backup"])
-    assert json.loads(copy.read_text()) == before and copy.stat().st_mode & 0o777 == 0o600
-    assert sorted(one.name for one in home.iterdir() if one.name.startswith((".c.json", "c.json"))) == [
-        "c.json",
-        copy.name,
-    ]
+    assert json.loads(copy.read_text()) == before
+    assert {one.stat().st_mode & 0o777 for one in (file, copy)} == {0o600}
+    assert {one for one in home.iterdir() if one.name.startswith((".c.json", "c.json"))} == {file, copy}
 
 
 @pytest.mark.parametrize(
@@ -229,9 +226,8 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 )
 def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, written: str) -> None:
     said = in_terminal(home, answers, "--from", "cursor")
-    file = home / ".config/cellblock/cellblock.json"
-    assert file.exists() is bool(written)
-    assert b"\x1b[" in said
+    file = home / OURS
+    assert file.exists() is bool(written) and b"\x1b[" in said
     if written:
         text = file.read_text()
         assert written in text and (SECRETS[1] in text) is (written == SECRETS[1])
@@ -239,19 +235,19 @@ def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, writt
 
 
 def test_files_that_are_not_to_be_written(home: Path) -> None:
-    own = run_import(home, "--yes", "--config", str(home / ".cursor/mcp.json"))
-    assert own.returncode == 2 and "client's own file" in own.stderr
+    own = run_import(home, "--yes", "--config", str(home / ".cursor/mcp.json"), code=2)
+    assert "client's own file" in own.stderr
     (home / "c.json").write_text("{")
-    broken = run_import(home, "--yes", "--config", str(home / "c.json"))
-    assert broken.returncode == 2 and (home / "c.json").read_text() == "{"
+    run_import(home, "--yes", "--config", str(home / "c.json"), code=2)
+    assert (home / "c.json").read_text() == "{"
 
 
 def test_what_would_make_the_file_wrong_is_not_written(home: Path) -> None:
     (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"local": {"command": "x"}}}))
     file = home / "c.json"
     file.write_text('{"cellblock": {"tools": ["mine"]}}')
-    done = run_import(home, "--yes", "--from", "cursor", "--config", str(file))
-    assert done.returncode == 2 and "mcpServers.local: the Python tools of cellblock.tools" in done.stderr
+    done = run_import(home, "--yes", "--from", "cursor", "--config", str(file), code=2)
+    assert "mcpServers.local: the Python tools of cellblock.tools" in done.stderr
     assert file.read_text() == '{"cellblock": {"tools": ["mine"]}}'
 
 
@@ -259,8 +255,8 @@ def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Pa
     settings = home.parent / "project/.claude/settings.json"
     settings.parent.mkdir()
     settings.write_text('{"disabledMcpjsonServers": ["here"')
-    done = run_import(home, "--dry-run", "--json", "--from", "claude-code")
-    assert str(settings) in json.loads(done.stdout)["unreadable"]
+    report = json.loads(run_import(home, "--dry-run", "--json", "--from", "claude-code").stdout)
+    assert str(settings) in report["unreadable"]
 
 
 def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: Path) -> None:
@@ -278,11 +274,10 @@ def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: P
         },
         "there": {"url": "https://evil.example/mcp", "headers": {"X-Key": "${env:HOME_KEY}"}},
     }
-    (project / ".mcp.json").unlink()
-    (project / ".vscode/mcp.json").unlink()
+    for file in (project / ".mcp.json", project / ".vscode/mcp.json", home / ".cursor/mcp.json"):
+        file.unlink()
     (project / ".cursor").mkdir()
     (project / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": hostile}))
-    (home / ".cursor/mcp.json").unlink()
     assert b"npx" not in in_terminal(home, "n\n", "--from", "cursor"), (
         "a project's servers only when asked for"
     )
@@ -303,7 +298,7 @@ def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: P
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)", text), text
     assert text.count("[y/N]") >= 3
     assert re.search(r'\(4\d lines: the first are above this screen\) Take "good', text), text
-    servers = json.loads((home / ".config/cellblock/cellblock.json").read_text())["mcpServers"]
+    servers = json.loads((home / OURS).read_text())["mcpServers"]
     assert [*servers] == ["there"]
 
 
@@ -343,10 +338,9 @@ def test_the_text_of_a_clients_file_is_no_reference_of_ours(
     assert {"claude", "cursor", "vscode", "nested", "gemini", "opencode", "codex", "local"} <= added, (
         done.stdout
     )
-    for file in (home / ".config/cellblock/cellblock.json", *(project / name for name in files)):
-        settings = load_settings(file) if file.name != "opencode.json" else None
-        assert "the-private-key" not in str(settings)
-        assert key not in ([*settings.files] if settings is not None else []), file
-        if settings is not None and "cursor" in settings.servers:
+    for file in (home / OURS, *(project / name for name in files if name != "opencode.json")):
+        settings = load_settings(file)
+        assert "the-private-key" not in str(settings) and key not in settings.files, file
+        if "cursor" in settings.servers:
             # What was written there is what the server gets.
             assert settings.servers["cursor"].headers == {"A": steal, "B": f"${steal}", "C": "${keyring:K}"}

@@ -389,11 +389,6 @@ def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
     assert "--yes" in install(tmp_path, "cursor", code=2).err and not list(tmp_path.iterdir())
 
 
-def test_wrong_words_are_told(tmp_path: Path) -> None:
-    assert "there is no client emacs" in install(tmp_path, "emacs", code=2).err
-    assert "Name a client" in install(tmp_path, code=2).err
-
-
 def test_what_the_user_has_set_in_the_entry_stays(tmp_path: Path) -> None:
     file = with_file(tmp_path, "zed")
     install(tmp_path, "zed", "--yes")

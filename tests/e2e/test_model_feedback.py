@@ -6,8 +6,7 @@ import pytest
 
 from cellblock.types.check import compiler
 from support.cellblock_zygote import forked_cellblock
-from support.feedback import answers
-from support.feedback_cases import MODEL_FEEDBACK, all_cases, page, worlds
+from support.feedback import MODEL_FEEDBACK, all_cases, answers, page, worlds
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)

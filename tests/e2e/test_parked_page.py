@@ -76,13 +76,13 @@ async def test_a_run_goes_on_when_each_call_is_answered(served: Daemon) -> None:
     run_id = await parked(served, TWO)
     run = await waiting(served, run_id)
     assert run["principal"] == "token" and run["since"] < run["until"]
-    assert [(one["call"], one["server"], one["tool"], one["destructive"]) for one in run["questions"]] == [
-        (1, "plain", "echo", False),
-        (2, "plain", "echo", False),
+    facts = ("call", "server", "tool", "destructive")
+    assert [(*map(one.get, facts), json.loads(one["input"])) for one in run["questions"]] == [
+        (1, "plain", "echo", False, {"text": "one"}),
+        (2, "plain", "echo", False, {"text": "two"}),
     ]
-    assert [json.loads(one["input"]) for one in run["questions"]] == [{"text": "one"}, {"text": "two"}]
-    status, said = await decide(served, f"{run_id}/deny", {"calls": [2]})
-    assert (status, said) == (200, {"id": run_id, "verdict": "declined", "calls": ["2"], "left": ["1"]})
+    said = {"id": run_id, "verdict": "declined", "calls": ["2"], "left": ["1"]}
+    assert await decide(served, f"{run_id}/deny", {"calls": [2]}) == (200, said)
     assert [one["call"] for one in (await waiting(served, run_id))["questions"]] == [1]
     assert (await decide(served, f"{run_id}/approve", {"calls": [2]}))[0] == 409
     cookie, key = await login(served)
@@ -90,7 +90,7 @@ async def test_a_run_goes_on_when_each_call_is_answered(served: Daemon) -> None:
     assert (await decide(served, f"{run_id}/approve", headers=browser_of))[1]["left"] == []
     assert "fulfilled,rejected" in json.dumps((await ended(served, run_id))["logs"])
     assert (await decide(served, f"{run_id}/approve"))[0] == 404
-    assert called(served.ledger, "one") == 1 and called(served.ledger, "two") == 0
+    assert [called(served.ledger, text) for text in ("one", "two")] == [1, 0]
     # The audit log is written beside the answer.
     await until(lambda: len(decisions_of(served, run_id)) >= 2, "both decisions are in the audit log")
     decisions = decisions_of(served, run_id)
@@ -196,17 +196,13 @@ async def test_what_destroys_is_asked_about_again_and_by_keyboard(served: Daemon
     assert "can destroy data" in await rows(page, run_id).nth(1).inner_text()
     await page.keyboard.press("w")
     assert await page.evaluate("document.activeElement.textContent") == "Allow"
-    await page.keyboard.press("Enter")
-    await page.locator("#confirm[open]", has_text="files.remove").wait_for()
     # What is typed ahead allows nothing.
-    await page.keyboard.press("Enter")
-    await page.locator("#confirm").wait_for(state="hidden")
-    assert await waiting(served, run_id) is not None
-    await page.keyboard.press("Enter")
-    await page.locator("#confirm[open]").wait_for()
-    await page.keyboard.press("Escape")
-    await page.locator("#confirm").wait_for(state="hidden")
-    assert await waiting(served, run_id) is not None
+    for key in ("Enter", "Escape"):
+        await page.keyboard.press("Enter")
+        await page.locator("#confirm[open]", has_text="files.remove").wait_for()
+        await page.keyboard.press(key)
+        await page.locator("#confirm").wait_for(state="hidden")
+        assert await waiting(served, run_id) is not None
     await page.keyboard.press("Enter")
     await page.locator("#confirm[open]").wait_for()
     await page.keyboard.press("Tab")
@@ -285,11 +281,13 @@ async def test_a_run_that_was_answered_elsewhere_says_so(served: Daemon, page: A
 
 @needs_browser
 async def test_a_form_of_a_server_is_filled_in(served: Daemon, page: Any) -> None:
-    code = """
+    run_id = await parked(
+        served,
+        """
         import { elicit } from "@codemode/servers/asking";
         console.log(await elicit({}));
-    """
-    run_id = await parked(served, code)
+    """,
+    )
     await rows(page, run_id).first.wait_for()
     # First the call, which nobody has said to be harmless; then what its server asks.
     await rows(page, run_id).nth(1).get_by_role("button", name="Allow").click()

@@ -64,6 +64,11 @@ def calls(file: Path) -> list[str]:
     return [event["tool"] for event in ledger(file) if event["event"] == "call"]
 
 
+async def told(asked: Asked, tool: str, **arguments: Any) -> str:
+    """All that comes back from a tool."""
+    return (await within(asked.client.call_tool(tool, arguments))).model_dump_json()
+
+
 async def shown(asked: Asked) -> str:
     """Everything that a client is shown of servers and tools, as one text."""
     client = asked.client
@@ -71,11 +76,8 @@ async def shown(asked: Asked) -> str:
     resources = await within(client.list_resources())
     parts = [tools, resources.model_dump_json(), client.instructions or ""]
     parts += [(await within(client.read_resource(one.uri))).model_dump_json() for one in resources.resources]
-    for name, arguments in (
-        ("list_servers", {}),
-        ("search_tools", {"query": "note delete list secrets echo", "limit": 50}),
-    ):
-        parts.append((await within(client.call_tool(name, arguments))).model_dump_json())
+    parts.append(await told(asked, "list_servers"))
+    parts.append(await told(asked, "search_tools", query="note delete list secrets echo", limit=50))
     script = """
         import * as d from "@codemode/discovery";
         const out = [await d.listServers(), await d.searchTools("delete list note echo", { limit: 100 })];
@@ -124,32 +126,31 @@ async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode
     )
     async with asking(stdio(config, tmp_path / "s"), mode, name="reader") as asked:
         text = await shown(asked)
-        assert "read_note" in text
-        for name in FORBIDDEN:
-            assert name not in text, name
+        assert "read_note" in text and [name for name in FORBIDDEN if name in text] == []
         for name in ("delete_note", "notes.delete_note", "mcp__notes__delete_note", "secrets.echo"):
-            found = await within(asked.client.call_tool("inspect_tool", {"tool_name": name}))
-            assert "inputSchema" not in found.model_dump_json() and "Deletes" not in found.model_dump_json()
-        found = await within(asked.client.call_tool("search_tools", {"query": "x", "server": "secrets"}))
-        assert "not granted" in found.model_dump_json()
+            found = await told(asked, "inspect_tool", tool_name=name)
+            assert "inputSchema" not in found and "Deletes" not in found
+        assert "not granted" in await told(asked, "search_tools", query="x", server="secrets")
         tried = (await asked.run(HOSTILE))["result"]
-        assert tried["polluted"]["got"] == '{"path": "public/b"}', tried
-        assert tried["this"]["got"] == '{"path": "public/a"}', tried
-        for name in set(tried) - {"polluted", "this"}:
-            assert "error" in tried[name], (name, tried[name])
+        got = {name: end["got"] for name, end in tried.items() if "error" not in end}
+        assert got == {"polluted": '{"path": "public/b"}', "this": '{"path": "public/a"}'}, tried
         assert tried["getTool"]["error"] == "ToolNotFoundError"
-        assert "read-only" in tried["getTool"]["message"] and "destroy" in tried["getTool"]["message"]
-        assert "not known" in tried["getTool2"]["message"]
-        assert "not granted" in tried["listTools"]["message"] and "not granted" in tried["import"]["message"]
+        for name, why in (
+            ("getTool", "read-only"),
+            ("getTool", "destroy"),
+            ("getTool2", "not known"),
+            ("listTools", "not granted"),
+            ("import", "not granted"),
+        ):
+            assert why in tried[name]["message"]
         assert set(calls(tmp_path / "notes.jsonl")) == {"read_note"}
         assert calls(tmp_path / "secrets.jsonl") == []
         # Static imports fail as those of unknown tools do, and say why.
-        response = await asked.run('import { delete_note } from "@codemode/servers/notes";')
-        assert response["diagnostics"][0]["code"] == "IMPORT_FAILURE"
-        assert (
-            "not grant" in response["diagnostics"][0]["message"]
-            or "read-only" in response["diagnostics"][0]["message"]
-        )
+        (found, *_) = (await asked.run('import { delete_note } from "@codemode/servers/notes";'))[
+            "diagnostics"
+        ]
+        assert found["code"] == "IMPORT_FAILURE"
+        assert "not grant" in found["message"] or "read-only" in found["message"]
         # Each run has its own budget; what the policy does not allow costs none of it.
         script = """
             import { read_note } from "@codemode/servers/notes";
@@ -175,9 +176,8 @@ async def test_clients_of_other_names_have_other_grants(tmp_path: Path) -> None:
         assert (await asked.run(script))["result"] == ["{}", '{"path": "a"}']
         assert len(asked.questions) == 1 and "can destroy data" in asked.questions[0]
         # The request narrows for itself; asking for more than there is gives no more.
-        narrowed = await asked.run(script, grants={"readOnly": True})
-        assert narrowed["diagnostics"][0]["code"] == "IMPORT_FAILURE"
-        assert "grants" in narrowed["diagnostics"][0]["hint"]
+        (narrowed, *_) = (await asked.run(script, grants={"readOnly": True}))["diagnostics"]
+        assert narrowed["code"] == "IMPORT_FAILURE" and "grants" in narrowed["hint"]
         wide = await asked.run('import "@codemode/servers/secrets";', grants={"tools": ["*"]})
         assert wide["diagnostics"][0]["code"] == "IMPORT_FAILURE"
         allowed = await asked.run(script, grants={"destructive": "allow", "approve": []})
@@ -272,8 +272,7 @@ async def test_what_an_editors_file_restricts_is_restricted(tmp_path: Path) -> N
         assert "read_note" in text and "list_notes" in text
         assert "delete_note" not in text and "secrets" not in text
         tried = (await asked.run(HOSTILE))["result"]
-        for name in set(tried) - {"polluted", "this", "getTool2"}:
-            assert "error" in tried[name], (name, tried[name])
+        assert {name for name in tried if "error" not in tried[name]} <= {"polluted", "this", "getTool2"}
         assert asked.questions == []
         code = 'import { list_notes } from "@codemode/servers/notes"; await list_notes({});'
         assert (await asked.run(code))["diagnostics"][0]["errorClass"] == "ToolCallError"

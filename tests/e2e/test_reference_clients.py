@@ -8,25 +8,29 @@ while a script runs ends the run, since a client that goes away takes its runs w
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import subprocess
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mcp import Client
 
+from support.asking_client import stdio
 from support.cellblock_zygote import forked_cellblock, forked_python, pid_of
+from support.commands import Piped, cellblock, piped
 from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
-from support.public_servers import NODE, NODE_SERVERS, require
+from support.public_servers import NODE, NODE_SERVERS, ServerEntry, require
 from support.waits import until, within
 
 pytestmark = [pytest.mark.thorough, pytest.mark.servers]
@@ -61,57 +65,45 @@ await never({});
 class Driven:
     """The client's process, what it has said so far by the id of the command, and the server's side of it."""
 
-    process: Process
+    client: Piped
     ledger: Path
     daemon: Daemon | None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     progress: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
     sent: int = 0
 
     async def read(self) -> None:
         """Reads until the client's stdout ends."""
-        while line := await self.process.stdout.readline():
+        while line := await self.client.process.stdout.readline():
             said = json.loads(line)
             if "progress" in said:
                 self.progress.setdefault(said["id"], []).append(said["progress"])
             else:
                 self.answers[said["id"]] = said
-            self.changed.set()
         self.ended = True
-        self.changed.set()
 
-    async def write(self, **line: Any) -> None:
-        """Sends one line."""
-        self.process.stdin.write((json.dumps(line) + "\n").encode())
-        await self.process.stdin.drain()
-
-    async def send(self, what: str, **more: Any) -> int:
+    def send(self, what: str, **more: Any) -> int:
         """Sends a command; returns its id."""
         self.sent += 1
-        await self.write(**{"id": self.sent, "do": what, **more})
+        self.client.send({"id": self.sent, "do": what, **more})
         return self.sent
 
     async def answer(self, number: int) -> dict[str, Any]:
         """Waits for the answer to a command."""
-        async with asyncio.timeout(90):
-            while number not in self.answers:
-                assert not self.ended, "the client ended"
-                self.changed.clear()
-                await self.changed.wait()
+        await until(lambda: number in self.answers or self.ended, f"answer {number}", 90)
         return self.answers.pop(number)
 
     async def ask(self, what: str, **more: Any) -> dict[str, Any]:
         """Sends a command and waits for its answer."""
-        return await self.answer(await self.send(what, **more))
+        return await self.answer(self.send(what, **more))
 
     @property
     def server(self) -> int:
         """The pid of the daemon, or of the server that the client has started."""
         if self.daemon:
             return self.daemon.process.pid
-        [started] = psutil.Process(self.process.pid).children()
+        [started] = psutil.Process(self.client.process.pid).children()
         return started.pid
 
     @property
@@ -134,36 +126,24 @@ async def driven(
 ) -> AsyncGenerator[Driven, None]:
     """A client that is connected; afterwards neither it nor a server that it started runs any more."""
     require(NODE, NODE_SERVERS / package.rpartition("/")[2])
-    process = await asyncio.create_subprocess_exec(
-        *[str(NODE), str(CLIENT_SCRIPT), str(NODE_SERVERS.parent.parent), package, era],
-        stdin=PIPE,
-        stdout=PIPE,
-        limit=16 * 1024 * 1024,
-    )
+    words = (CLIENT_SCRIPT, NODE_SERVERS.parent.parent, package, era)
     record = running.ledger if running else folder / "ledger.jsonl"
-    client = Driven(process, record, running)
-    reading = asyncio.create_task(client.read())
-    try:
+    async with piped(*words, program=NODE, stderr=None, limit=16 * 1024 * 1024) as process:
+        client = Driven(process, record, running)
+        reading = asyncio.create_task(client.read())
         if running:
-            await client.write(url=running.url, headers=running.auth)
+            process.send({"url": running.url, "headers": running.auth})
         else:
             config = write_config(folder, {"tracker": tracker(), "plain": plain_server("--ledger", record)})
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
-            await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
+            process.send({"command": [str(CELLBLOCK), "serve", "--stdio", *options]})
         yield client
-        everything = descendants(process.pid)
+        everything = descendants(process.process.pid)
         if not running:
             everything += [psutil.Process(client.server), *descendants(client.server)]
-        process.stdin.close()
-        assert await within(process.wait()) == 0
+        assert await process.end() == 0
         await gone(everything)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        reading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await reading
+    await within(reading)
 
 
 @pytest.fixture(scope="module")
@@ -196,21 +176,18 @@ def response_of(answer: dict[str, Any]) -> dict[str, Any]:
 async def test_a_reference_client_lists_and_calls(client: Driven) -> None:
     """Exactly one tool; a script that calls a real server gives its structured response."""
     server = await client.ask("server")
-    assert server["info"]["name"] == "cellblock"
     (tool,) = (await client.ask("tools"))["tools"]
+    assert (server["info"]["name"], tool["name"]) == ("cellblock", "codemode.run")
     assert "tracker" in tool["description"] and "tracker" not in server["instructions"]
-    assert tool["name"] == "codemode.run"
     assert tool["inputSchema"]["required"] == ["code"]
     response = response_of(await client.ask("run", request={"code": CODE}))
-    assert response["result"] == RESULT
-    assert response["diagnostics"] == []
+    assert (response["result"], response["diagnostics"]) == (RESULT, [])
     assert [log["message"] for log in response["logs"]] == ["first: Password reset link can be used twice"]
     assert [call["toolName"] for call in response["toolTrace"]] == ["list_issues", "get_issue"]
     failed = response_of(await client.ask("run", request={"code": "const = ;"}))
     assert [found["code"] for found in failed["diagnostics"]] == ["SYNTAX_ERROR"]
     refused = (await client.ask("run", request={"code": 5}))["result"]
-    assert refused["isError"]
-    assert "code" in refused["content"][0]["text"]
+    assert refused["isError"] and "code" in refused["content"][0]["text"]
 
 
 @pytest.mark.clause("7.4.b")
@@ -218,14 +195,14 @@ async def test_it_is_told_of_progress_and_aborting_ends_the_run(client: Driven) 
     """`onprogress` hears of it while the script runs. An AbortSignal ends the run: upstream hears of it, the worker
     dies, and the session goes on."""
     cancels, calls = client.recorded(event="cancelled"), client.recorded(tool="never")
-    run = await client.send("run", request={"code": ENDLESS})
+    run = client.send("run", request={"code": ENDLESS})
     told: list[dict[str, Any]] = client.progress.setdefault(run, [])
     await until(lambda: told and told[-1]["message"].endswith("last log: now waiting"), "progress", 60)
     await until(lambda: client.recorded(tool="never") > calls, "the script is in its call")
     await until(lambda: len(told) >= 3, "more progress")
     assert [report["progress"] for report in told] == sorted({report["progress"] for report in told})
     workers = client.workers
-    await client.send("abort", id=run)
+    client.send("abort", id=run)
     assert "abort" in (await client.answer(run))["error"].lower()
     await until(lambda: client.recorded(event="cancelled") > cancels, "a cancel notification upstream")
     # Others may end meanwhile: a host that is idle sheds warm ones.
@@ -274,35 +251,21 @@ class Connection:
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
             self.command = [str(program or forked_cellblock()), "serve", "--stdio", *options]
 
-    @contextlib.asynccontextmanager
-    async def started(self, *arguments: str) -> AsyncGenerator[Process]:
+    def started(self, *arguments: str) -> AbstractAsyncContextManager[Piped]:
         """The inspector with one request; it does not outlive the block."""
         require(NODE, INSPECTOR)
         behind = ["--", *self.command] if self.command else []
         options = ["--cli", "--protocol-era", self.era, "--format", "json", "--quiet", *self.target]
-        options += ["--connect-timeout", "60000"]
-        process = await asyncio.create_subprocess_exec(
-            *[str(NODE), str(INSPECTOR), *options, *arguments, *behind],
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            # It keeps a catalog of servers in its user's home.
-            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                family = descendants(process.pid)
-                process.kill()
-                await process.wait()
-                await gone(family)
+        words = (INSPECTOR, *options, "--connect-timeout", "60000", *arguments, *behind)
+        # It keeps a catalog of servers in its user's home.
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
+        return piped(*words, program=NODE, stdin=DEVNULL, env=env)
 
     async def ask(self, *arguments: str) -> dict[str, Any]:
         """What it prints for one request."""
-        async with self.started(*arguments) as process:
-            out, errors = await within(process.communicate(), 90)
-            assert process.returncode == 0, errors.decode()
+        async with self.started(*arguments) as inspector:
+            out, errors = await within(inspector.process.communicate(), 90)
+            assert inspector.process.returncode == 0, errors.decode()
             read = json.loads(out)
             return read.get("result", read)
 
@@ -323,14 +286,12 @@ def connection(request: pytest.FixtureRequest, tmp_path: Path, running: Daemon) 
 async def test_it_lists_the_one_tool(tmp_path: Path) -> None:
     connection = Connection("stdio", "legacy", tmp_path, None, more={"tracker": tracker()}, program=CELLBLOCK)
     (tool,) = (await connection.ask("--method", "tools/list"))["tools"]
-    assert tool["name"] == "codemode.run"
-    assert "list_issues" in tool["description"]
+    assert tool["name"] == "codemode.run" and "list_issues" in tool["description"]
 
 
 async def test_it_completes_a_run(connection: Connection) -> None:
     result = await connection.ask(*call_of(COUNTS))
-    assert not result.get("isError"), result
-    assert result["structuredContent"]["result"] == {"total": 7}
+    assert not result.get("isError") and result["structuredContent"]["result"] == {"total": 7}, result
     assert result["content"][0]["text"].startswith('{"total":7}')
 
 
@@ -339,7 +300,8 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
     connection = Connection(front, era, tmp_path, running if front == "http" else None, program=CELLBLOCK)
 
     calls, cancels = recorded(connection.ledger, tool="never"), recorded(connection.ledger, event="cancelled")
-    async with connection.started(*call_of(IN_A_CALL)) as process:
+    async with connection.started(*call_of(IN_A_CALL)) as inspector:
+        process = inspector.process
         await until(
             lambda: recorded(connection.ledger, tool="never") > calls, "the script is in its call", 60
         )
@@ -352,3 +314,83 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
                 lambda: recorded(connection.ledger, event="cancelled") > cancels,
                 "a cancel notification upstream",
             )
+
+
+SCRIPT = """
+import { get_current_time } from "@codemode/servers/time";
+import { git_log } from "@codemode/servers/git";
+import { write_file, list_directory } from "@codemode/servers/filesystem";
+
+const [now, log] = await Promise.all([
+  get_current_time({ timezone: "UTC" }),
+  git_log({ repo_path: REPOSITORY, max_count: 50 }),
+]);
+const time = typeof now === "string" ? JSON.parse(now) : now;
+const text = typeof log === "string" ? log : JSON.stringify(log);
+const commits = [...text.matchAll(/Commit: '?([0-9a-f]{40})/g)].map((match) => match[1]);
+const authors = new Set([...text.matchAll(/Author: (.*)/g)].map((match) => match[1]));
+const head = `At ${time.datetime}: ${commits.length} commits by ${authors.size} author(s)`;
+const summary = [head, ...commits, ""].join("\\n");
+const path = FOLDER + "/summary.txt";
+await write_file({ path, content: summary });
+const listing = JSON.stringify(await list_directory({ path: FOLDER }));
+console.log(`wrote ${summary.length} characters`);
+globalThis.__codemode_result__ = {
+  commits: commits.length,
+  authors: authors.size,
+  at: time.datetime,
+  listed: listing.includes("summary.txt"),
+};
+"""
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    server_time: ServerEntry,
+    server_git: ServerEntry,
+    server_filesystem: ServerEntry,
+    git_repository: Path,
+) -> Mapping[str, Any]:
+    """The configuration file, the script for it, and the folder that it writes into."""
+    folder = server_filesystem["args"][-1]
+    servers = {"time": server_time, "git": server_git, "filesystem": server_filesystem}
+    code = SCRIPT.replace("REPOSITORY", json.dumps(str(git_repository))).replace("FOLDER", json.dumps(folder))
+    return {"config": write_config(tmp_path, servers), "code": code, "folder": Path(folder)}
+
+
+def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Path) -> None:
+    """The counts are those of the real repository, and the file holds its commits."""
+    assert response["diagnostics"] == []
+    result = response["result"]
+    assert (result["commits"], result["authors"], result["listed"]) == (3, 1, True)
+    written = (world["folder"] / "summary.txt").read_text("utf-8")
+    head, *commits = written.splitlines()
+    assert head == f"At {result['at']}: 3 commits by 1 author(s)"
+    listed = subprocess.run(
+        ["git", "log", "--format=%H"], cwd=repository, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert commits == listed.stdout.split()
+    assert datetime.fromisoformat(result["at"]).utcoffset() is not None
+    assert [log["message"] for log in response["logs"]] == [f"wrote {len(written)} characters"]
+    called = [(entry["serverId"], entry["toolName"]) for entry in response["toolTrace"]]
+    assert sorted(called[:2]) == [("git", "git_log"), ("time", "get_current_time")]
+    assert called[2:] == [("filesystem", "write_file"), ("filesystem", "list_directory")]
+    assert all(entry["ok"] for entry in response["toolTrace"])
+
+
+async def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
+    words = ("run", "-", "--config", world["config"], "--state-dir", tmp_path / "s")
+    done = await cellblock(*words, given=world["code"].encode())
+    assert done.code == 0, done
+    check(json.loads(done.out), world, git_repository)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_through_an_mcp_client(
+    world: Mapping[str, Any], tmp_path: Path, git_repository: Path, mode: str
+) -> None:
+    async with Client(stdio(world["config"], tmp_path / "s"), mode=mode) as client:
+        result = await within(client.call_tool("codemode.run", {"code": world["code"]}))
+    assert not result.is_error
+    await asyncio.to_thread(check, result.structured_content, world, git_repository)

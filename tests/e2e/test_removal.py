@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import Said, cellblock, piped
+from support.commands import cellblock, piped
 from support.documents import ROOT
 from support.entries import CELLBLOCK, plain_server
 from support.http_daemon import INITIALIZE
@@ -33,14 +33,16 @@ class Installed:
         self.command.symlink_to(programs / "cellblock")
         self.environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
 
-    def remove(self, *words: str) -> tuple[int, str]:
+    def remove(self, *words: str, code: int = 0) -> str:
         line = ["bash", ROOT / "scripts/install", "--remove", *words]
         done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=120)
-        assert done.stdout == ""
-        return done.returncode, done.stderr
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert self.venv.exists() is bool(code)
+        return done.stderr
 
-    async def cellblock(self, *words: object) -> Said:
-        return await cellblock(*words, program=self.command, env=self.environment, cwd=self.home)
+    async def cellblock(self, *words: object) -> None:
+        done = await cellblock(*words, program=self.command, env=self.environment, cwd=self.home)
+        assert done.code == 0, done
 
 
 @pytest.fixture
@@ -54,8 +56,7 @@ async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: 
     project = home / "it's"
     project.mkdir()
     for more in (("claude-code", "--take-over"), ("cursor", "--project", project)):
-        done = await installed.cellblock("install", *more, "--yes")
-        assert done.code == 0, done
+        await installed.cellblock("install", *more, "--yes")
     units = home / ".config/systemd/user"
     units.mkdir(parents=True)
     (units / "cellblock.service").touch()
@@ -66,8 +67,7 @@ async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: 
         relay.send(INITIALIZE)
         assert "result" in await relay.answer()
         assert await relay.end() == 0
-    code, err = installed.remove()
-    assert code == 1 and installed.venv.exists()
+    err = installed.remove(code=1)
     told = {line.strip().partition("    # ")[0] for line in err.splitlines() if line.startswith("  ")}
     assert told == {
         "cellblock install claude-code --uninstall",
@@ -75,18 +75,16 @@ async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: 
         f"systemctl --user disable --now cellblock && rm {units}/cellblock.service",
     }
     assert "nothing was removed" in err and "--remove --force" in err
-    assert (await installed.cellblock("status")).code == 0
+    await installed.cellblock("status")
 
     (units / "cellblock.service").unlink()
     for more in (("claude-code",), ("cursor", "--project", project)):
-        done = await installed.cellblock("install", *more, "--uninstall", "--yes")
-        assert done.code == 0, done
-    code, err = installed.remove()
-    assert code == 0 and "has ended" in err
-    assert not installed.venv.exists() and not installed.command.is_symlink()
+        await installed.cellblock("install", *more, "--uninstall", "--yes")
+    err = installed.remove()
+    assert "has ended" in err and not installed.command.is_symlink()
     copies = [*home.glob("*.bak"), *(home / ".config/cellblock").glob("*.bak")]
     assert copies and all(f"{copy.name} stays" in err for copy in copies)
-    assert installed.remove() == (0, f"Nothing to remove: there is no {installed.venv}.\n")
+    assert installed.remove() == f"Nothing to remove: there is no {installed.venv}.\n"
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
@@ -96,19 +94,16 @@ def test_its_options_are_explained_where_that_is_asked(option: str) -> None:
     assert done.stdout.startswith("Installs Cellblock from this checkout") and done.stderr == ""
     assert "--remove   ends the daemon" in done.stdout and "--force follows" in done.stdout
     wrong = subprocess.run([*line[:2], "--hlep"], capture_output=True, text=True)
-    assert (
-        wrong.returncode == 1 and "usage: bash scripts/install [--help | --remove [--force]]" in wrong.stderr
-    )
+    usage = "usage: bash scripts/install [--help | --remove [--force]]"
+    assert wrong.returncode == 1 and usage in wrong.stderr
 
 
 async def test_it_can_be_forced(installed: Installed) -> None:
-    assert (await installed.cellblock("install", "claude-code", "--yes")).code == 0
-    code, err = installed.remove("--force")
-    assert code == 0 and not installed.venv.exists(), err
-    assert "Nothing was ended" in err
+    await installed.cellblock("install", "claude-code", "--yes")
+    assert "Nothing was ended" in installed.remove("--force")
 
 
 def test_what_is_broken_is_removed_only_by_force(installed: Installed) -> None:
     (installed.venv / "bin/python").unlink()
-    assert installed.remove()[0] == 1 and installed.venv.exists()
-    assert installed.remove("--force")[0] == 0 and not installed.venv.exists()
+    installed.remove(code=1)
+    installed.remove("--force")

@@ -1,4 +1,6 @@
-"""Several brokers behind HAProxy: it finds the broker of a session by the session's id, and any of them has a run."""
+"""Several brokers of one PostgreSQL. Behind HAProxy, which finds the broker of a session by the session's id, any of
+them has a run; a command line of another state directory has it, too; `/readyz` says when PostgreSQL is away.
+"""
 
 import asyncio
 import base64
@@ -7,6 +9,7 @@ import signal
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,11 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 
 from cellblock.app.cli.main import main
-from support import haproxy
+from support import commands, haproxy
 from support.asking_client import always, asking
 from support.certificates import certificate
 from support.commands import cellblock
+from support.entries import ledger
 from support.haproxy import KEY, SECTION, Fleet, fleet
 from support.http_daemon import (
     INITIALIZE,
@@ -34,10 +38,60 @@ from support.http_daemon import (
     streaming,
 )
 from support.modern_client import FORMS, TASKS, allowing, ask, message
+from support.parked_runs import ended, parked
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
-pytestmark = haproxy.needs_haproxy
+command = partial(commands.command, state="elsewhere")
+
+
+def sections(url: str) -> dict[str, Any]:
+    """What brokers that share a PostgreSQL are told."""
+    return {**SECTION, "state": {"url": url, "key": KEY}}
+
+
+async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_away(
+    postgres_url: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    async with daemon(tmp_path, **sections(postgres_url)) as served:
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
+        run_id = await parked(served, GIVE)
+        (listed,) = json.loads(await command(tmp_path, "runs", "list", "--parked", "--json"))
+        assert listed["id"] == run_id
+        assert f"{run_id} goes on" in await command(tmp_path, "runs", "approve", run_id)
+        assert (await ended(served, run_id))["outcome"] == "ok"
+        assert [event["arguments"] for event in ledger(served.ledger) if event.get("tool") == "give"] == [
+            {"text": "one"}
+        ]
+        assert not (tmp_path / "elsewhere" / "journals.sqlite3").exists()
+        postgres.stop()
+        try:
+            await served.until_says("/readyz", lambda answer: answer.body == b"ok, but PostgreSQL is away\n")
+        finally:
+            postgres.start()
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
+    # With the level that a log has where nothing is set.
+    away, back = served.said[-1].find("PostgreSQL is away"), served.said[-1].find("PostgreSQL is there again")
+    assert 0 <= away < back, served.said[-1]
+
+
+async def test_a_broker_that_finds_tables_of_a_newer_one_is_not_ready_and_says_so(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+    async with daemon(tmp_path / "new", **sections(postgres_url)) as served:
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE cellblock.migrations SET version = 99, oldest = 99 WHERE kind = 'journals'"
+            )
+        async with daemon(tmp_path / "old", **sections(postgres_url)) as old:
+            said = "not ready: the tables of journals were made by a newer Cellblock (version 99 of them)\n"
+            await old.until_says("/readyz", lambda answer: answer.body == said.encode())
+        # One that runs already goes on.
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
+
 
 GIVE = """import { give } from "@codemode/servers/plain";
 globalThis.__codemode_result__ = (await give({ text: "one" })).text;
@@ -128,6 +182,7 @@ async def until_known(served: Daemon, status: int) -> None:
 # ---- sessions ----------------------------------------------------------------------------------------
 
 
+@haproxy.needs_haproxy
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_and_its_user_behind_the_balancer(two: Fleet, mode: str) -> None:
     """Each request comes to the next broker: the call, the question's answer, the stream."""
@@ -146,6 +201,7 @@ async def test_a_client_and_its_user_behind_the_balancer(two: Fleet, mode: str) 
         assert len(client.questions) == 3
 
 
+@haproxy.needs_haproxy
 async def test_a_session_is_at_its_broker(two: Fleet) -> None:
     served = two.behind()
     sessions: list[dict[str, str]] = []
@@ -166,6 +222,7 @@ async def test_a_session_is_at_its_broker(two: Fleet) -> None:
     assert [await pinged(one, mine) for one in (served, *two.daemons)] == [404, 404, 404]
 
 
+@haproxy.needs_haproxy
 async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
     served = two.behind()
     mine = await opened(served)
@@ -191,6 +248,7 @@ async def test_a_stream_and_its_end_pass_through(two: Fleet) -> None:
     await until(lambda: served.recorded(event="cancelled") > before, "who hangs up ends the run")
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certificate(
     tmp_path: Path, postgres: Postgres
@@ -212,6 +270,7 @@ async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certifica
         assert (await served.ask("DELETE", headers=mine)).status == 200
 
 
+@haproxy.needs_haproxy
 async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
     here = two.daemons[0]
     ways = (*two.daemons, two.behind())
@@ -248,6 +307,7 @@ async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str
     assert await pinged(two.behind(), mine) == 200
 
 
+@haproxy.needs_haproxy
 async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Postgres) -> None:
     served = two.behind()
     mine = await opened(served)
@@ -261,6 +321,7 @@ async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Pos
         await one.until_says("/readyz", lambda answer: answer.body == b"ok\n")
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_of_two_brokers_with_one_name_one_is_ready(tmp_path: Path, postgres: Postgres) -> None:
     """The other says why, and is ready when the first has gone."""
@@ -283,6 +344,7 @@ async def test_of_two_brokers_with_one_name_one_is_ready(tmp_path: Path, postgre
 # ---- without sessions --------------------------------------------------------------------------------
 
 
+@haproxy.needs_haproxy
 async def test_a_run_is_answered_at_any_broker_and_once(two: Fleet) -> None:
     here, there = two.daemons
     word = await asked(here)
@@ -299,6 +361,7 @@ async def test_a_run_is_answered_at_any_broker_and_once(two: Fleet) -> None:
     assert refused["error"] == again["error"]
 
 
+@haproxy.needs_haproxy
 async def test_an_output_is_read_at_any_broker_by_its_owner(
     two: Fleet, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -328,6 +391,7 @@ async def goes_on_elsewhere(served: Daemon, word: dict[str, Any]) -> None:
     assert gone_back["structuredContent"]["usage"]["resumed"] == 1
 
 
+@haproxy.needs_haproxy
 async def test_brokers_that_die(killed: Fleet) -> None:
     """What is parked goes on with whoever is asked, sessions begin anew, and who waits for an answer sees the end."""
     here, served = killed.daemons[0], killed.behind()
@@ -348,6 +412,7 @@ async def test_brokers_that_die(killed: Fleet) -> None:
     await goes_on_elsewhere(served, word)
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_a_task_that_another_broker_goes_on_with_is_cancelled(killed: Fleet) -> None:
     here, there = killed.daemons
@@ -366,6 +431,7 @@ async def test_a_task_that_another_broker_goes_on_with_is_cancelled(killed: Flee
     await until_found(is_cancelled, "it is cancelled", pause=0.2)
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_a_broker_that_stops_hands_on_what_it_can(killed: Fleet) -> None:
     (here, there), served = killed.daemons, killed.behind()
@@ -386,6 +452,7 @@ async def test_a_broker_that_stops_hands_on_what_it_can(killed: Fleet) -> None:
     assert result(await run(there, ONE)) == 1
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
     killed: Fleet, tmp_path: Path
@@ -414,6 +481,7 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
     assert (here.recorded(tool="give"), here.recorded(tool="hold")) == (1, 2)
 
 
+@haproxy.needs_haproxy
 @pytest.mark.thorough
 async def test_a_server_that_must_exist_once_runs_once_behind_http(
     tmp_path: Path, postgres: Postgres
@@ -429,6 +497,7 @@ async def test_a_server_that_must_exist_once_runs_once_behind_http(
         assert (server.recorded(event="start"), server.recorded(tool="give")) == (1, 2)
 
 
+@haproxy.needs_haproxy
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
     async with daemon(tmp_path, http={"drain_ms": 300}, auth={"keyring": "off"}, **ASKS) as served:

@@ -1,21 +1,34 @@
-"""`cellblock serve` that is killed takes its servers with it, those too that ignore the end of their input; one that is
-started by hand tells a person what it waits for, and how to put it into an editor.
+"""`cellblock serve`: killed, it takes its servers with it, those too that ignore the end of their input; started by
+hand, it tells a person what it waits for. Daemons follow their configuration file, over HTTP and stdio, by looking
+and at SIGHUP; they start a server again, which hangs and does not want to end, by `cellblock restart`, and show its
+log.
 """
 
 import asyncio
+import contextlib
 import fcntl
+import json
 import os
+import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
+from typing import Any
 
+import httpx2
+import psutil
 import pytest
+from mcp import Client, stdio_client
 
 from cellblock.base.daemon_socket import FOLDER
-from support.entries import CELLBLOCK, entry, write_config
+from cellblock.tools.upstream.server_log import CAP_BYTES
+from support.asking_client import stdio
+from support.commands import cellblock, piped
+from support.entries import CELLBLOCK, SERVERS, entry, ledger, plain_server, write_config
+from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
-from support.processes import descendants, gone
+from support.processes import alive, descendants, gone
 from support.pseudo_terminal import in_terminal
 from support.waits import until, within
 
@@ -102,3 +115,196 @@ async def test_serve_on_a_terminal_says_what_it_waits_for(tmp_path: Path) -> Non
         # What a client reads is MCP alone.
         assert await within(terminal.process.stdout.read(), 60) == b""
         assert await within(terminal.process.wait(), 60) == 0
+
+
+PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = Number(await pid({}));'
+
+SLOW = """
+    import { pid, wait } from "@codemode/servers/plain";
+    const first = Number(await pid({}));
+    await wait({ ms: 3000 });
+    globalThis.__codemode_result__ = [first, Number(await pid({}))];
+"""
+
+
+async def result(client: Client, code: str) -> Any:
+    done = await within(client.call_tool(TOOL, {"code": code}), 60)
+    return (done.structured_content or {}).get("result")
+
+
+def rewrite(file: Path, servers: dict[str, Any], **cellblock: Any) -> None:
+    """As editors do: another file in its place."""
+    made = file.with_name("new")
+    made.write_text(json.dumps({"mcpServers": servers, "cellblock": cellblock}))
+    made.replace(file)
+
+
+async def heard(running: Daemon, wanted: str) -> str:
+    said: list[str] = []
+    while True:
+        line = (await within(running.process.stderr.readline(), 30)).decode()
+        assert line, f"it ended: {said}"
+        said.append(line)
+        if wanted in line:
+            return line
+
+
+async def test_a_daemon_takes_changes_over_without_dropping_runs(tmp_path: Path) -> None:
+    async with daemon(tmp_path, pool={"warm": 1}) as running:
+        file = tmp_path / "cellblock.json"
+        entry = plain_server("--ledger", running.ledger)
+        async with running.client() as client:
+            old = await result(client, PID)
+            process = psutil.Process(old)
+            slow = asyncio.create_task(result(client, SLOW))
+            await until(lambda: any(one.get("tool") == "wait" for one in ledger(running.ledger)), "the call")
+            changed = {**entry, "env": {"A": "b"}}
+            rewrite(file, {"plain": changed, "second": plain_server()}, pool={"warm": 2})
+            await heard(running, "server second is added")
+            await heard(running, "server plain has changed")
+            await heard(running, "cellblock.pool.warm has changed, which needs a restart")
+            new = await result(client, PID)
+            assert new != old
+            assert await slow == [old, old]
+            await gone([process], 20)
+
+            # A broken file changes nothing, and the log says where it is broken; so does one that is gone.
+            file.write_text('{"mcpServers": {\n  "plain": {"comand": "x"}}}')
+            why = f"{file}:2:13: mcpServers.plain.comand: unknown key. Did you mean command?"
+            assert why in await heard(running, "not taken over")
+            file.unlink()
+            assert "Cannot read" in await heard(running, "not taken over")
+            assert await result(client, PID) == new
+
+            # At SIGHUP the file is read at once; a secret's file is followed, too.
+            secret = tmp_path / "secret"
+            secret.write_text("first-secret\n")
+            changed = {**entry, "env": {"A": "${file:secret}"}}
+            rewrite(file, {"plain": changed}, pool={"warm": 1})
+            running.process.send_signal(signal.SIGHUP)
+            await heard(running, "server second is removed")
+            third = await result(client, PID)
+            secret.write_text("another-secret\n")
+            assert "secret" not in await heard(running, "server plain has changed")
+            assert await result(client, PID) not in (new, third)
+            running.process.send_signal(signal.SIGHUP)
+            await heard(running, "nothing has changed")
+            assert alive(psutil.Process(running.process.pid))
+
+
+async def test_who_asks_right_after_a_change_is_answered_by_what_the_file_says_now(tmp_path: Path) -> None:
+    never = {"cellblock.app.cli.serve.CHECK_SECONDS": 600}
+    async with daemon(tmp_path, constants=never, pool={"warm": 0}, typecheck="off"):
+        place = ["--config", tmp_path / "cellblock.json"]
+        state = ["--state-dir", tmp_path / "s"]
+        assert "plain: ready" in (await cellblock("status", *place, *state)).out
+        for change, asks in (("disable", ("status",)), ("enable", ("restart", "plain"))):
+            assert (await cellblock(change, "plain", *place)).code == 0
+            done = await cellblock(*asks, *place, *state)
+            assert (done.code, done.err) == (0, "") and (change == "enable" or "plain" not in done.out), done
+        assert (await cellblock("remove", "plain", *place)).code == 0
+        assert "not taken over" not in (await cellblock("logs", "plain", *place, *state)).err
+
+
+async def test_a_stdio_server_follows_its_file_too(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()}, pool={"warm": 1})
+    log = tmp_path / "log"
+    with log.open("w") as errors:
+        async with Client(stdio_client(stdio(config, tmp_path / "s"), errlog=errors)) as client:
+            assert isinstance(await result(client, PID), int)
+            rewrite(config, {"plain": plain_server(), "late": plain_server()}, pool={"warm": 1})
+            await until(lambda: "server late is added" in log.read_text(), "the change")
+            assert isinstance(await result(client, PID.replace("/plain", "/late")), int)
+    left = [one for one in psutil.process_iter(["cmdline"]) if str(config) in (one.info["cmdline"] or [])]
+    await gone(left, 20)
+
+
+HANGS = """
+import os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+began = folder / "began"
+if began.exists():
+    print("here I am again", file=sys.stderr, flush=True)
+    os.execv(sys.executable, [sys.executable, "-I", sys.argv[2]])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("I hang \\x1b[31m", file=sys.stderr, flush=True)
+(folder / "new").write_text(str(os.getpid()))
+os.replace(folder / "new", began)
+while True:
+    time.sleep(1000)
+"""
+
+
+async def test_what_pins_hold_back_is_told_until_it_is_approved(tmp_path: Path) -> None:
+    definitions = tmp_path / "definitions.json"
+    texts = {"description": "Is harmless", "inputSchema": {"type": "object"}}
+    definitions.write_text(json.dumps({"pages": [[{"name": name, **texts} for name in ("one", "two")]]}))
+    entry = plain_server("--definitions", definitions)
+    place = ["--config", write_config(tmp_path, {"x": entry}), "--state-dir", tmp_path / "s"]
+    approve = ("pins", "approve", "x", "--all", *place)
+    assert (await cellblock(*approve)).code == 0
+    other = {**entry, "args": [*entry["args"], "--ledger", str(tmp_path / "x")]}
+    light = {"pool": {"warm": 0}, "typecheck": "off", "pins": {"*": "quarantine"}}
+    async with daemon(tmp_path, servers={"x": other}, **light) as running:
+        await cellblock("restart", "x", "--url", running.url, *place[2:])
+        shown = await cellblock("status", "x", *place)
+        why = "2 of its tools and its introduction were pinned for another command or URL and are left out: one, two"
+        assert "x: ready, 0 tools, 2 left out\n" in shown.out, shown
+        assert f"  {why}. Review them: `cellblock pins approve x`\n" in shown.out
+        assert (await cellblock(*approve)).code == 0
+        shown = await cellblock("status", "x", *place)
+        assert shown.code == 0 and shown.out.endswith("x: ready, 2 tools\n"), shown
+
+
+async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_path: Path) -> None:
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    server = {
+        "command": sys.executable,
+        "args": [str(program), str(tmp_path), str(SERVERS / "plain_server.py")],
+    }
+    began = tmp_path / "began"
+    light = {"pool": {"warm": 0}, "typecheck": "off"}
+    off = {"servers": {"hangs": server}, "dashboard": {"enabled": False}}
+    async with daemon(tmp_path, **off, **light) as running, contextlib.AsyncExitStack() as stack:
+        await until(began.exists, "the server hangs")
+        hanging = psutil.Process(int(began.read_text()))
+        options = ["--state-dir", str(tmp_path / "s"), "--url", running.url]
+
+        follower = (await stack.enter_async_context(piped("logs", "hangs", "-f", *options))).process
+        # What a terminal would obey is not passed on.
+        assert b"I hang" in (line := await within(follower.stdout.readline())) and b"\x1b" not in line
+
+        code, shown, said = await cellblock("restart", "hangs", *options)
+        assert code == 0 and shown.startswith("hangs runs again, with ") and not said
+        await gone([hanging])
+        assert b"here I am again" in await within(follower.stdout.readline())
+        log = tmp_path / "s" / "logs" / "upstream-hangs.log"
+        log.write_bytes(b"a new file\n")
+        assert b"a new file" in await within(follower.stdout.readline())
+        log.write_bytes(b"x\n" * (CAP_BYTES // 4) + b"the end\n")
+        _, shown, said = await cellblock("logs", "hangs", "--lines", "2", *options)
+        assert shown == "x\nthe end\n" and not said
+
+        refused = await cellblock("restart", "hung", *options)
+        assert refused.code == 2 and "has no server hung" in refused.err
+
+        # Who has no token, or a browser's cookie, or another page, starts nothing.
+        url = f"http://127.0.0.1:{running.port}/servers/hangs"
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
+            page = {**running.auth, "Origin": "https://evil.example"}
+            for method, headers, status in (
+                ("POST", {}, 401),
+                ("POST", page, 403),
+                ("PUT", running.auth, 405),
+            ):
+                assert (await http.request(method, url, headers=headers)).status_code == status
+            assert (await http.get(url, headers=running.auth)).json()["state"] == "ready"
+
+        (plain,) = [one for one in running.family() if str(tmp_path / "ledger.jsonl") in one.cmdline()]
+        assert (await cellblock("restart", "plain", *options))[0] == 0
+        assert not alive(plain)
+    code, _, said = await cellblock("restart", "hangs", *options)
+    assert code == 3 and "No daemon answers" in said
+    code, shown, said = await cellblock("logs", "hangs", "--lines", "1", *options)
+    assert (code, shown) == (0, "the end\n") and "No daemon answers" in said

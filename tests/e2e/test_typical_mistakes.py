@@ -229,6 +229,36 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         USAGE,
         "cellblock import: --from: there is no clade. Did you mean claude-code?",
     ),
+    "a client that nobody knows": (
+        ("install", "emacs"),
+        USAGE,
+        "cellblock install: there is no client emacs.",
+    ),
+    "no client": (("install",), USAGE, "Name a client"),
+    "a recording that is not there": (
+        ("replay", "none.cellrun"),
+        USAGE,
+        "cannot read the recording none.cellrun",
+    ),
+    "no recording": (("replay", "script.js"), USAGE, "The file is no recording"),
+    "a step before the first": (("replay", "script.js", "--until", "0"), USAGE, "0 is no number from 1"),
+    "a negative step": (("replay", "script.js", "--until", "-1"), USAGE, "-1"),
+    "a folder that is not there": (
+        ("record", "script.js", "-o", "nowhere/run.cellrun"),
+        USAGE,
+        "there is no folder",
+    ),
+    "no place for a recording": (("record", "script.js"), USAGE, "-o"),
+    "types without a configuration": (
+        ("types", "files"),
+        USAGE,
+        "There is no server files. No server is connected: the configuration (--config FILE) names them.",
+    ),
+    "a tool without a configuration": (
+        ("inspect", "files.read_file"),
+        USAGE,
+        "There is no tool files.read_file. No server is connected: the configuration (--config FILE) names them.",
+    ),
     "an unknown word for an option": (
         ("run", "script.js", "--typecheck", "never"),
         USAGE,
@@ -274,6 +304,17 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         ("types", "plan", *OF_PLAIN),
         USAGE,
         "There is no server plan. Did you mean plain?",
+    ),
+    "pins of an unknown server": (
+        ("pins", "approve", "plan", "--all", *OF_PLAIN),
+        USAGE,
+        "Did you mean plain?",
+    ),
+    "pins of an unknown tool": (("pins", "approve", "plain", "ecko", *OF_PLAIN), USAGE, "Did you mean echo?"),
+    "pins of a tool and of all": (
+        ("pins", "approve", "plain", "echo", "--all", *OF_PLAIN),
+        USAGE,
+        "name tools, or give --all",
     ),
     "a login of an unknown server": (
         ("auth", "login", "plan", *OF_PLAIN),

@@ -8,8 +8,6 @@ from fuzz.campaign import fuzz
 from fuzz.contexts import fuzz_contexts
 from fuzz.oracle import Violation
 
-ROUNDS = 200
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when everything held, 1 otherwise, 2 for wrong usage."""
@@ -23,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parsed.contexts is not None:
             print(
-                f"{fuzz_contexts(ROUNDS, parsed.seed, seconds=60 * parsed.contexts):,} runs; seed {parsed.seed}"
+                f"{fuzz_contexts(200, parsed.seed, seconds=60 * parsed.contexts):,} runs; seed {parsed.seed}"
             )
             return 0
         found = fuzz(parsed.frames, parsed.seed)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock_worker.confinement import confinement
-from support.context_worker import ContextWorker, module
+from support.worker_owner import ContextWorker, module
 
 HOOK: Final = "globalThis.__cellblock_boot__"
 

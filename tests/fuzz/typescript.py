@@ -41,14 +41,14 @@ ERRORS: Final = {"RangeError", "TypeError"}
 """What the sandbox's decoder throws: its own, and TextDecoder's for what is no UTF-8."""
 
 
-def decode(streams: Sequence[bytes]) -> list[dict[str, Any]]:
-    """What the sandbox makes of each stream: `frames` as [header, body, frame again], `pending` bytes, or `error`."""
+def answered(text: str, given: Any) -> Any:
+    """What a program in Deno says in JSON of what it is given in JSON; SANDBOX is the folder of the sandbox."""
     with tempfile.TemporaryDirectory(prefix="cellblock-fuzz-") as folder:
-        program = Path(folder) / "decode.ts"
-        program.write_text(PROGRAM.replace("SANDBOX", SANDBOX.as_uri()), encoding="utf-8")
+        program = Path(folder) / "program.ts"
+        program.write_text(text.replace("SANDBOX", SANDBOX.as_uri()), encoding="utf-8")
         done = subprocess.run(
             [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--no-remote", "--no-npm", str(program)],
-            input=json.dumps([base64.b64encode(stream).decode() for stream in streams]),
+            input=json.dumps(given),
             env={"NO_COLOR": "1", "DENO_DIR": str(Path(folder) / "deno")},
             capture_output=True,
             text=True,
@@ -57,8 +57,12 @@ def decode(streams: Sequence[bytes]) -> list[dict[str, Any]]:
         )
     if done.returncode != 0:
         raise RuntimeError(done.stderr[:2000])
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
-    return answers
+    return json.loads(done.stdout)
+
+
+def decode(streams: Sequence[bytes]) -> list[dict[str, Any]]:
+    """What the sandbox makes of each stream: `frames` as [header, body, frame again], `pending` bytes, or `error`."""
+    return answered(PROGRAM, [base64.b64encode(stream).decode() for stream in streams])
 
 
 def agree(stream: bytes, host: Outcome, sandbox: dict[str, Any]) -> bool:

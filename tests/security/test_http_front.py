@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -20,9 +20,6 @@ from support.waits import until, until_found, within
 
 MAX_BODY_BYTES = 65536
 
-MAX_CONNECTIONS = 40
-
-MAX_SESSIONS = 3
 
 BOUNDS = {
     f"cellblock.serve.http.server.{name}": value
@@ -30,7 +27,7 @@ BOUNDS = {
         "MAX_BODY_BYTES": MAX_BODY_BYTES,
         "HEADER_SECONDS": 0.7,
         "BODY_SECONDS": 0.7,
-        "LEAST_CONNECTIONS": MAX_CONNECTIONS,
+        "LEAST_CONNECTIONS": 40,
         "STALL_MS": 500,
     }.items()
 }
@@ -40,7 +37,7 @@ BOUNDS = {
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     """One daemon with tight bounds for all tests."""
     async with daemon(
-        tmp_path_factory.mktemp("hostile"), http={"max_sessions": MAX_SESSIONS}, constants=BOUNDS
+        tmp_path_factory.mktemp("hostile"), http={"max_sessions": 3}, constants=BOUNDS
     ) as running:
         yield running
 
@@ -184,28 +181,41 @@ async def test_other_paths_and_methods_are_refused(served: Daemon) -> None:
     bare(await served.ask("PUT", headers=served.auth), 405)
 
 
-async def test_a_huge_body_is_refused_by_its_length_and_by_its_size(served: Daemon) -> None:
-    headers = {**MCP_HEADERS, **served.auth}
-    for length in (str(10**12), "9" * 19):
-        bare(await served.ask(headers={**headers, "Content-Length": length}, body=b"{"), 413)
-    head = served.request("POST", "/mcp", headers={**headers, "Content-Length": "0"})
-    chunked = head.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    bare(
-        await served.raw(chunked + b"8000\r\n" + b" " * 0x8000 + b"\r\n" + (b"8001\r\n" + b" " * 0x8001)), 413
-    )
+def posting(
+    served: Daemon, body: bytes = b"", *, chunks: bool = False, auth: bool = True, **more: str
+) -> bytes:
+    """A request whose body has this length, unless another one is given, or comes in chunks."""
+    headers = {**MCP_HEADERS, **(served.auth if auth else {}), **more}
+    if not chunks:
+        return served.request("POST", "/mcp", headers=headers, body=body)
+    head = served.request("POST", "/mcp", headers=headers)
+    return head.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + body
 
 
-async def test_who_sends_too_much_gets_to_know_it(served: Daemon) -> None:
-    """Many clients read nothing until they have sent everything; others ask first, and are told before they send."""
-    headers = {**MCP_HEADERS, **served.auth}
-    bare(await served.ask(headers=headers, body=b" " * (9 * 1024 * 1024)), 413)
-    asking = {**headers, "Content-Length": str(9 * 1024 * 1024), "Expect": "100-continue"}
-    bare(await served.raw(served.request("POST", "/mcp", headers=asking)), 413)
+LARGE = 9 * 1024 * 1024
+TOO_MANY_CHUNKS = b"8000\r\n" + b" " * 0x8000 + b"\r\n" + (b"8001\r\n" + b" " * 0x8001)
+ONE_CHUNK = b"5\r\nhello\r\n"
+
+BODIES: dict[str, tuple[int, Callable[[Daemon], bytes]]] = {
+    "a huge length": (413, lambda served: posting(served, b"{", **{"Content-Length": str(10**12)})),
+    "a length of 19 digits": (413, lambda served: posting(served, b"{", **{"Content-Length": "9" * 19})),
+    "huge in chunks": (413, lambda served: posting(served, TOO_MANY_CHUNKS, chunks=True)),
+    # Many clients read nothing until they have sent everything; others ask first, and are told before they send.
+    "sends too much": (413, lambda served: posting(served, b" " * LARGE)),
+    "asks first": (
+        413,
+        lambda served: posting(served, **{"Content-Length": str(LARGE), "Expect": "100-continue"}),
+    ),
+    "slow": (408, lambda served: posting(served, b"{", **{"Content-Length": "1000"})),
+    "chunks without an end": (408, lambda served: posting(served, ONE_CHUNK, chunks=True)),
+    "the same of a stranger": (401, lambda served: posting(served, ONE_CHUNK, chunks=True, auth=False)),
+}
 
 
-async def test_a_slow_body_is_refused(served: Daemon) -> None:
-    headers = {**MCP_HEADERS, **served.auth, "Content-Length": "1000"}
-    bare(await served.raw(served.request("POST", "/mcp", headers=headers, body=b"{")), 408)
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_body_that_is_too_large_or_does_not_end_is_refused(served: Daemon, name: str) -> None:
+    status, request = BODIES[name]
+    bare(await served.raw(request(served)), status)
 
 
 async def drips(served: Daemon, head: bytes) -> None:
@@ -273,17 +283,6 @@ async def test_oversized_headers_and_garbage_tell_nothing(served: Daemon) -> Non
         if answer is not None or len(data) < 1000:
             assert answer is not None and answer.status == (403 if b"HTTP/9.9" in data else 400)
             assert answer.body in (b"", b"Invalid HTTP request received.")
-
-
-async def test_a_body_without_an_end_is_refused(served: Daemon) -> None:
-    chunk = b"5\r\nhello\r\n"
-    headers = {**MCP_HEADERS, "Content-Length": "0"}
-    head = served.request("POST", "/mcp", headers=headers).replace(
-        b"Content-Length: 0", b"Transfer-Encoding: chunked"
-    )
-    bare(await served.raw(head + chunk), 401)
-    head = head.removesuffix(b"\r\n") + f"Authorization: Bearer {served.token}\r\n\r\n".encode()
-    bare(await served.raw(head + chunk), 408)
 
 
 async def test_sessions_are_bounded(served: Daemon) -> None:
@@ -359,9 +358,6 @@ async def test_without_a_token_the_rest_still_holds(tmp_path: Path) -> None:
         bare(await running.ask(headers={**MCP_HEADERS, "Mcp-Session-Id": "a" * 32}), 429)
 
 
-HEAD_BYTES = 32 * 1024
-
-
 @pytest.fixture(scope="module")
 async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     """A daemon with its default bounds on connections, and with a rate that a test can reach."""
@@ -434,9 +430,7 @@ async def test_idle_strangers_shut_nobody_out(metered: Daemon) -> None:
             for one in talking:
                 assert status_of(await one.ask(metered.request("GET", "/livez"))) == 200
             for _ in range(3):
-                answer = await metered.raw(state)
-                assert answer is not None, "hung up on"
-                assert answer.status == 200
+                assert (await metered.raw(state)).status == 200
             assert status_of(await mine.ask(state)) == 200
             assert not silent[0].is_open(), "the oldest stranger has made room"
             assert talking[-1].is_open()
@@ -494,7 +488,7 @@ async def test_chunks_before_http_1_1_are_400(metered: Daemon) -> None:
 
 async def test_a_head_without_an_end_is_bounded(metered: Daemon) -> None:
     """Also one behind another request."""
-    endless = metered.request("GET", "/livez", headers={"X-Fill": "x" * HEAD_BYTES}).removesuffix(b"\r\n")
+    endless = metered.request("GET", "/livez", headers={"X-Fill": "x" * (32 * 1024)}).removesuffix(b"\r\n")
     with Held(metered) as one:
         everything = await one.ask(endless) + await one.rest()
     assert everything.startswith(b"HTTP/1.1 400 ")

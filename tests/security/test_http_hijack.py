@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from support.entries import ledger
 from support.http_daemon import (
     MCP_HEADERS,
     TOOL,
@@ -42,9 +41,6 @@ class Team:
 
     def member(self, **claims: Any) -> Daemon:
         return replace(self.served, token=self.issuer.token(**claims))
-
-    def gives(self) -> int:
-        return sum(event.get("tool") == "give" for event in ledger(self.served.ledger))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +100,7 @@ async def test_a_session_is_for_its_owner_alone(team: Team) -> None:
                 assert "mcp-session-id" not in answer.headers
         assert not listening.at_eof()
         assert (await ada.ask(headers=mine, body=message("ping", 8))).status == 200
-    assert team.gives() == 0
+    assert team.served.recorded(tool="give") == 0
     await end(ada, mine)
     for method in ("POST", "GET", "DELETE"):
         assert (await ada.ask(method, headers=mine, body=message("ping", 9))).status == 404
@@ -136,7 +132,7 @@ async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -
             answer = await next_message(stream)
             assert answer["result"]["structuredContent"]["result"] == "APPROVAL_DECLINED", answer
             seen.append(question["id"])
-    assert team.gives() == 0
+    assert team.served.recorded(tool="give") == 0
     for served, headers in ((ada, asked), (ada, second), (eve, eves)):
         await end(served, headers)
 

@@ -29,7 +29,6 @@ from support.waits import until, until_found, within
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
-SETTINGS = AuthSettings(keyring="off")
 
 WHOAMI = """
     import { whoami } from "@codemode/servers/wiki";
@@ -54,7 +53,9 @@ class Company:
         return [event for event in ledger(self.folder / "ledger.jsonl") if event["event"] == name]
 
     def place(self, name: str) -> Any:
-        return place_of(LocalStore(self.folder / "s"), self.people, SETTINGS, f"oauth:{name}")
+        return place_of(
+            LocalStore(self.folder / "s"), self.people, AuthSettings(keyring="off"), f"oauth:{name}"
+        )
 
     async def log_in(self, name: str, *, ready: bool = True) -> httpx2.Response:
         browser = Browser()

@@ -25,8 +25,6 @@ from support.worker_owner import booted, make_run, run_one, script
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
 
-NAMESPACES = ["user", "pid", "net", "ipc", "uts", "mnt"]
-
 
 def broker_with(folder: Path, isolation: str) -> Broker:
     section: dict[str, Any] = {"isolation": isolation, "pool": {"warm": 1}}
@@ -73,7 +71,7 @@ def unchanged_choice() -> Iterator[None]:
     confinement.use_isolation("off")
 
 
-@pytest.mark.parametrize("namespace", NAMESPACES)
+@pytest.mark.parametrize("namespace", ["user", "pid", "net", "ipc", "uts", "mnt"])
 async def test_a_worker_has_namespaces_of_its_own(required: Broker, namespace: str) -> None:
     others = (namespace_of("self", namespace), namespace_of(required.host_pid, namespace))
     assert namespace_of((await deno_of(required)).pid, namespace) not in others

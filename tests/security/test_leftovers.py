@@ -7,8 +7,8 @@ import pytest
 
 from fuzz.contexts import HEAD, MODULES, fuzz_contexts, marked_worker
 from security.leftovers import CASES, NOTHING_IS_LEFT
-from support.context_worker import ContextWorker, Outcome
 from support.params import mostly
+from support.worker_owner import ContextWorker, Outcome
 
 LEAVE = """
 const $leave = (...all) => {
@@ -18,7 +18,6 @@ const $leave = (...all) => {
 };
 """
 
-TRIES = 20
 
 LOOK = """
 let had = false;
@@ -63,7 +62,7 @@ def test_what_is_looked_for_would_be_found(worker: ContextWorker, name: str) -> 
     leave, look = CASES[name]
     found, both = False, None
     # On a busy machine what is left may come after the look: once is enough.
-    for _ in range(1 if name in NOTHING_IS_LEFT else TRIES):
+    for _ in range(1 if name in NOTHING_IS_LEFT else 20):
         both = _run(worker, f"{leave}\n;{LOOK % look}")
         told = both.logs if both.kind == "done" else [*both.logs, both.value["message"]]
         found = both.value == [True] or "LEFT" in told

@@ -25,7 +25,6 @@ def tool(name: str, text: str = "Is harmless") -> Definition:
 
 
 APPROVED = [tool("announce"), tool("read.file"), tool("write")]
-PINNED = {"announce", "read.file", "write"}
 
 ATTACKS: dict[str, list[Definition]] = {
     "changed": [tool("announce"), tool("read.file", EVIL), tool("write")],
@@ -171,4 +170,8 @@ async def test_two_sessions_are_held_against_the_same_pins(tmp_path: Path) -> No
                 "announce",
                 "read.file",
             }
-        assert {one.tool_name for one in first.catalog.servers["shifting"].tools} == PINNED
+        assert {one.tool_name for one in first.catalog.servers["shifting"].tools} == {
+            "announce",
+            "read.file",
+            "write",
+        }

@@ -54,7 +54,6 @@ GROWTH = 9
 FEW = 3
 """Without `--thorough`, one text in so many is tried."""
 
-MAX_ATOMS = 10
 MAX_BEGINNINGS = 40
 
 
@@ -228,7 +227,7 @@ def hard_texts(pattern: re.Pattern[Any]) -> Iterator[Callable[[int], Any]]:
     parsed = sre_parser.parse(text, pattern.flags)
     every = list(dict.fromkeys(characters(parsed)))
     # Those that are no letters first: words are whole in the beginnings.
-    atoms = sorted(every, key=str.isalnum)[:MAX_ATOMS]
+    atoms = sorted(every, key=str.isalnum)[:10]
     starts = list(dict.fromkeys(start for start in beginnings(parsed) if start))
     if len(starts) > MAX_BEGINNINGS:
         starts = starts[:: len(starts) // MAX_BEGINNINGS + 1]

@@ -26,7 +26,6 @@ from support.memory_host import FakeUpstreams, codes, echo
 from support.waits import until, within
 
 MESSAGE_BYTES = 1 << 20
-FLOOD = 3_000
 
 
 def hello(capacity: int = 1) -> protocol.Hello:
@@ -106,9 +105,6 @@ class World:
         await until(lambda: self.link.reaches(PREFIX + identity), f"{key} has joined")
         return peer
 
-    def begin(self) -> asyncio.Task[RunResponse]:
-        return asyncio.ensure_future(self.executor.run({"code": "1"}))
-
     async def close(self) -> None:
         for peer in self.peers:
             peer.socket.close()
@@ -127,7 +123,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def served_by(peer: Peer, world: World) -> asyncio.Task[RunResponse]:
     """A run that this host, the only one with a place, has."""
-    task = world.begin()
+    task = asyncio.ensure_future(world.executor.run({"code": "1"}))
     await until(lambda: peer.runs, "the host has a run")
     return task
 
@@ -174,7 +170,7 @@ async def test_what_is_said_of_an_ended_run_is_not_heard(world: World) -> None:
     token = hostile.runs[0]
     hostile.finish(b"1")
     assert (await within(first)).result == 1
-    second = world.begin()
+    second = asyncio.ensure_future(world.executor.run({"code": "1"}))
     await until(lambda: len(hostile.runs) == 2, "the next run")
     hostile.say(protocol.Call(id=1, server="tools", tool="echo"), b"{}", token=token)
     hostile.say(protocol.Log(level="log", ms=1), b"late", token=token)
@@ -212,7 +208,7 @@ async def test_a_flood_before_the_greeting_fills_no_log_and_holds_nobody(
     honest = await world.joined("honest", b"a" * 16)
     hostile = world.peer("hostile", b"b" * 16)
     with caplog.at_level(logging.INFO, logger="cellblock.transport"):
-        for _ in range(FLOOD):
+        for _ in range(3_000):
             hostile.socket.send((b"", b"\xc1", b""))
             hostile.say(replace(hello(capacity=1), protocol=1))
         task = await served_by(honest, world)

@@ -111,5 +111,4 @@ def main() -> None:
             print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
 
 
-if __name__ == "__main__":
-    main()
+main()

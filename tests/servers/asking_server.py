@@ -70,50 +70,42 @@ async def there(arguments: dict[str, Any]) -> None:
                 await asyncio.sleep(0.02)
 
 
+async def answered(context: Context, params: types.CallToolRequestParams, arguments: dict[str, Any]) -> str:
+    """What a tool says after it has waited."""
+    if params.name == "input":
+        assert params.request_state == "s1"
+        return shown(params.input_responses["who"])
+    if params.name in ("talk", "wait"):
+        return f"{params.name}ed"
+    if params.name == "many":
+        asks = [ask(context, "elicit", arguments.get("size", 0)) for _ in range(arguments["times"])]
+        found = await asyncio.gather(*asks) if arguments.get("at_once") else [await one for one in asks]
+        return json.dumps({one: found.count(one) for one in found})
+    text = await ask(context, "elicit" if params.name == "late" else params.name)
+    if params.name == "late":
+        Path(f"{arguments['file']}.answer").write_text(text)  # noqa: ASYNC240 - a few bytes in a test server
+    return text
+
+
 async def call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
     arguments = params.arguments or {}
     note(LEDGER, "call", tool=params.name, arguments=arguments)
-    pause = float(arguments.get("ms", 0)) / 1000
-    if params.name == "input":
-        if params.input_responses is None:
-            form = types.ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
-            return types.InputRequiredResult(
-                input_requests={"who": types.ElicitRequest(params=form)}, request_state="s1"
-            )
-        assert params.request_state == "s1"
-        await there(arguments)
-        text = shown(params.input_responses["who"])
-    elif params.name == "talk":
-        await context.session.send_log_message(
-            "error", {"said": "the disk is full"}, "disk\x1b[2J", context.request_id
+    if params.name == "input" and params.input_responses is None:
+        form = types.ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
+        return types.InputRequiredResult(
+            input_requests={"who": types.ElicitRequest(params=form)}, request_state="s1"
         )
+    if params.name == "talk":
+        said_of_disk = {"said": "the disk is full"}
+        await context.session.send_log_message("error", said_of_disk, "disk\x1b[2J", context.request_id)
         await context.session.send_log_message("debug", "x" * 10_000, None, context.request_id)
         await context.session.report_progress(1, 2, "half")
-        await asyncio.sleep(pause)
-        text = "talked"
-    elif params.name == "many":
-        times, size = arguments["times"], arguments.get("size", 0)
-        await asyncio.sleep(pause)
-        if arguments.get("at_once"):
-            found = await asyncio.gather(*(ask(context, "elicit", size) for _ in range(times)))
-        else:
-            found = [await ask(context, "elicit", size) for _ in range(times)]
-        text = json.dumps({one: found.count(one) for one in found})
-    elif params.name == "wait":
-        await asyncio.sleep(pause)
+    with anyio.CancelScope(shield=params.name == "late"):
+        await asyncio.sleep(float(arguments.get("ms", 0)) / 1000)
         await there(arguments)
-        text = "waited"
-    elif params.name == "late":
-        with anyio.CancelScope(shield=True):
-            await there(arguments)
-            text = await ask(context, "elicit")
-            Path(f"{arguments['file']}.answer").write_text(text)  # noqa: ASYNC240 - a few bytes in a test server
-    else:
-        await asyncio.sleep(pause)
-        await there(arguments)
-        text = await ask(context, params.name)
+        text = await answered(context, params, arguments)
     note(LEDGER, "answer", tool=params.name, arguments=arguments, text=text)
     return said(text)
 
@@ -146,5 +138,4 @@ async def main() -> None:
         await over_stdio(server, older_input(os.fdopen(os.dup(1), "w")) if is_older else None)
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())

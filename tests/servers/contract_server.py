@@ -76,13 +76,12 @@ def answer(**value: Any) -> types.CallToolResult:
     return types.CallToolResult(content=[], structured_content=value)
 
 
-if __name__ == "__main__":
-    server: Server[dict[str, Any]] = Server(
-        "contract-server",
-        version="1.2.3",
-        instructions="Hard cases, served as contract-server.",
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_subscriptions_listen=ListenHandler(BUS),
-    )
-    asyncio.run(over_stdio(server))
+server: Server[dict[str, Any]] = Server(
+    "contract-server",
+    version="1.2.3",
+    instructions="Hard cases, served as contract-server.",
+    on_list_tools=list_tools,
+    on_call_tool=call_tool,
+    on_subscriptions_listen=ListenHandler(BUS),
+)
+asyncio.run(over_stdio(server))

@@ -76,7 +76,6 @@ class Authority:
         self.used: dict[str, str] = {}
         self.ended: set[str] = set()
         self.person = "ada"
-        self.whose: dict[str, str] = {}
         if parsed.client:
             client_id, _, secret = parsed.client.partition(":")
             self._know(client_id, "client_secret_basic", client_secret=secret)
@@ -145,9 +144,14 @@ class Authority:
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         login = secrets.token_hex(8)
-        self.whose[login] = authorization_code.subject or "ada"
         self.note("code", resource=authorization_code.resource)
-        return self.grant(client.client_id, authorization_code.scopes, authorization_code.resource, login)
+        return self.grant(
+            client.client_id,
+            authorization_code.scopes,
+            authorization_code.resource,
+            login,
+            authorization_code.subject,
+        )
 
     async def load_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: str
@@ -167,7 +171,7 @@ class Authority:
         self.note("refresh", resource=refresh_token.resource)
         # The token is used up by now: whoever hangs up has lost it.
         await asyncio.sleep(self.options.slow_token / 1000)
-        return self.grant(client.client_id, scopes, refresh_token.resource, login)
+        return self.grant(client.client_id, scopes, refresh_token.resource, login, refresh_token.subject)
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         found = self.access.get(token)
@@ -187,15 +191,22 @@ class Authority:
             self.ended.add(known[1])
 
     def grant(
-        self, client_id: str, scopes: list[str], resource: str | None, login: str, *, renewable: bool = True
+        self,
+        client_id: str,
+        scopes: list[str],
+        resource: str | None,
+        login: str,
+        person: str | None = "ada",
+        *,
+        renewable: bool = True,
     ) -> OAuthToken:
-        """New tokens of a login."""
+        """New tokens of a person's login."""
         access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
-        shared: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
-        self.access[access] = AccessToken(token=access, subject=self.whose.get(login, "ada"), **shared), login
+        own = {"client_id": client_id, "scopes": scopes, "resource": resource, "subject": person}
+        self.access[access] = AccessToken(token=access, **own), login
         self.exact[access] = time.time() + self.options.life
         if renewable:
-            self.refresh[refresh] = RefreshToken(token=refresh, **shared), login
+            self.refresh[refresh] = RefreshToken(token=refresh, **own), login
         self.note("grant", access=access, refresh=refresh if renewable else None)
         return OAuthToken(
             access_token=access,
@@ -308,11 +319,8 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
             Route("/end", authority.end, methods=["POST"]),
             Route("/person", authority.sit_down, methods=["POST"]),
             Route("/token", token, methods=["POST"]),
-            *(
-                route
-                for route in routes
-                if route.path not in ("/token", "/.well-known/oauth-authorization-server")
-            ),
+            # Of those before, the first with a path is taken.
+            *routes,
         ]
     )
 
@@ -459,5 +467,4 @@ async def main() -> None:
     )
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+asyncio.run(main())

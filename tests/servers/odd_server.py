@@ -108,8 +108,14 @@ def called(params: Body) -> Body:
 
 
 def task(status: str) -> Body:
-    times = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": None}
-    return {"taskId": "t1", "status": status, "pollInterval": 60, **times}
+    return {
+        "taskId": "t1",
+        "status": status,
+        "pollInterval": 60,
+        "createdAt": "2026-01-01T00:00:00Z",
+        "lastUpdatedAt": "2026-01-01T00:00:00Z",
+        "ttl": None,
+    }
 
 
 def of_task(method: str, params: Body) -> Body:

@@ -122,5 +122,4 @@ def main() -> None:
     asyncio.run(over_http(app))
 
 
-if __name__ == "__main__":
-    main()
+main()

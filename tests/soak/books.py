@@ -162,14 +162,17 @@ class Books:
 def _told_by(response: Any, errors: list[Any]) -> _Told:
     trace = response.get("toolTrace", [])
     told = _Told(made=len(trace))
-    for call, entry in enumerate(trace):
-        if entry["ok"]:
-            told.completed.add(call)
-        elif entry["error"].startswith(NEVER_SENT):
-            told.not_started.add(call)
-    said: list[Any] = response["result"] if isinstance(response["result"], list) else []
-    told.completed |= {call for call, word in said if word == "completed"}
-    told.not_started |= {call for call, word in said if word == "not_started"}
+    said: list[Any] = [
+        *(response["result"] if isinstance(response["result"], list) else []),
+        *((call, "completed") for call, entry in enumerate(trace) if entry["ok"]),
+        *(
+            (call, "not_started")
+            for call, entry in enumerate(trace)
+            if not entry["ok"] and entry["error"].startswith(NEVER_SENT)
+        ),
+    ]
+    told.completed = {call for call, word in said if word == "completed"}
+    told.not_started = {call for call, word in said if word == "not_started"}
     if errors and (found := _COUNTS.search(errors[0]["message"])):
         told.counts = tuple(map(int, found.groups()))
     return told

@@ -8,7 +8,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +19,8 @@ from benchmarks.hostile.loop_watch import EVERY_SECONDS, stalls
 from benchmarks.hostile.neighbours import STALL_MS
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
-from soak.actors import Actors
+from soak.actors import HOST_SHARE, Actors, Fault, Faults
 from soak.books import Books, Record
-from soak.faults import HOST_SHARE, Fault, Faults
 from soak.load import KINDS, LARGE_KINDS, NATIVE_KIND, SERVERS, Load, Planned, call_numbers
 from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, memory_breaches, tracebacks
 from soak.wire import Cellblock
@@ -33,7 +32,6 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 90.0
 """Bounds the wait for as many processes as before the load: hosts forget a burst 60 s after the last run."""
 
-SURVIVE_BOUND_SECONDS: Final = 10.0
 
 HOSTLESS_SAMPLES: Final = 20
 """Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
@@ -51,7 +49,6 @@ NATIVE_PERCENT: Final = 10
 KILLS_SHARE: Final = 0.8
 """The part of the load in which the second daemon is killed: what waits there is brought to its end in the rest."""
 
-EVIL_TOOLS: Final = 300
 FLOOD_MOST: Final = 2_000
 """Tools of a hostile server, and notifications that it sends on one connection at most."""
 
@@ -87,13 +84,14 @@ class Campaign:
         self._began = 0.0
         self._before: Rest | None = None
         self._after: Rest | None = None
-        self._faults: Faults | None = None
+        self.faults: list[Fault] = []
         self._watch: Watch | None = None
         self._private = [work / name for name in ("tmp", "home", "cwd")]
         self._ledgers = [work / f"{name}.jsonl" for name in SERVERS]
         self._log = work / "broker.log"
         self.logs: dict[str, str] = {}
         self.books = Books()
+        self.wrong = self.books.wrong
         path = [str(SCRIPTS), *([self._native.environment()] if self._native else [])]
         environment = {
             "PATH": os.environ["PATH"],
@@ -110,27 +108,20 @@ class Campaign:
         for folder in self._private:
             folder.mkdir()
 
-    @property
-    def wrong(self) -> list[str]:
-        """The breaches."""
-        return self.books.wrong
-
-    @property
-    def faults(self) -> list[Fault]:
-        """The deaths so far."""
-        return self._faults.done if self._faults else []
-
     async def run(self) -> None:
         """The whole course; what is wrong is in `wrong`."""
         adopt_orphans()
         with contextlib.ExitStack() as stack:
             evil = {
                 name: stack.enter_context(
-                    upstream(transport, self._go, "--tools", str(EVIL_TOOLS), "--most", str(FLOOD_MOST))
+                    upstream(transport, self._go, "--tools", "300", "--most", str(FLOOD_MOST))
                 )
                 for name, transport in (("evil", "stdio"), ("evil_http", "http"), ("evil_sse", "sse"))
             }
-            self._configure(evil)
+            ledgers = zip(SERVERS, self._ledgers, strict=True)
+            honest = {name: plain_server("--ledger", ledger) for name, ledger in ledgers}
+            others = {"plain": plain_server(), "hostile": plain_server()}
+            write_config(self._work, {**honest, **others, **evil}, **SETTINGS)
             await self._course()
 
     async def _course(self) -> None:
@@ -147,7 +138,7 @@ class Campaign:
         code = await self._cellblock.stop()
         if code != 0:
             self.books.breach("alive to the end", f"the broker ended with code {code}")
-        for text in [*await watch.survivors(SURVIVE_BOUND_SECONDS), *watch.orphans.leaked.values()]:
+        for text in [*await watch.survivors(10.0), *watch.orphans.leaked.values()]:
             self.books.breach("no leaked process", text)
         for file in sorted(files_under(*self._private, self._work / "s" / "run")):
             self.books.breach("no leaked file", file.removeprefix(str(self._work)))
@@ -170,8 +161,8 @@ class Campaign:
             "faults": dict(sorted(Counter(f"{fault.role} {fault.how}" for fault in self.faults).items())),
             "counts": {
                 "runs": len(loaded),
-                **{f"of kind: {kind}": count for kind, count in _common(one.kind for one in loaded)},
-                **{f"ended: {ending}": count for ending, count in _common(one.ending for one in loaded)},
+                **dict(Counter(f"of kind: {one.kind}" for one in loaded).most_common()),
+                **dict(Counter(f"ended: {one.ending}" for one in loaded).most_common()),
                 **{f"tool calls {what}": count for what, count in self.books.calls.items()},
                 **{f"{name}, MiB early, late, steady growth": found for name, found in mib.items()},
                 "broker's descriptors at rest": _totals(self._before, self._after, "broker_fds"),
@@ -187,14 +178,6 @@ class Campaign:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _configure(self, evil: Mapping[str, Any]) -> None:
-        honest = {
-            name: plain_server("--ledger", ledger)
-            for name, ledger in zip(SERVERS, self._ledgers, strict=True)
-        }
-        others = {"plain": plain_server(), "hostile": plain_server()}
-        write_config(self._work, {**honest, **others, **evil}, **SETTINGS)
-
     async def _warm_up(self, watch: Watch) -> None:
         """Every kind of run once, a killed host and killed servers: whatever is made at first use is there."""
         faults = Faults(watch.broker, self._seed, time.monotonic(), until=0.0)
@@ -207,9 +190,8 @@ class Campaign:
     async def _loaded(self, watch: Watch) -> None:
         self._began = time.monotonic()
         until = self._began + self._seconds
-        faults = self._faults = Faults(
-            watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
-        )
+        faults = Faults(watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE)
+        self.faults = faults.done
         watching = asyncio.create_task(watch.run())
         deaths = asyncio.create_task(faults.run())
         stage = Stage(self._cellblock.port, self._cellblock.token, self._go)
@@ -328,10 +310,6 @@ def _built(folder: Path) -> Native | None:
 def _difference(before: Kinds, after: Kinds) -> str:
     kinds = sorted(kind for kind in before | after if before[kind] != after[kind])
     return ", ".join(f"{kind}: {before[kind]} before, {after[kind]} after" for kind in kinds)
-
-
-def _common(names: Iterable[str]) -> list[tuple[str, int]]:
-    return Counter(names).most_common()
 
 
 def _totals(before: Rest | None, after: Rest | None, who: str) -> str:

@@ -31,8 +31,6 @@ from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 
-PEOPLE: Final = ("alice", "bob", "carol")
-
 TOKEN_SECONDS: Final = 3
 
 RUNNERS: Final = 2
@@ -102,7 +100,10 @@ class Campaign:
                 await self._start(place)
                 stack.push_async_callback(lambda place=place: place.stack.aclose())
             tokens = NamedTokens(self.store)
-            self.people = [Person(name, await asyncio.to_thread(tokens.create, name)) for name in PEOPLE]
+            self.people = [
+                Person(name, await asyncio.to_thread(tokens.create, name))
+                for name in ("alice", "bob", "carol")
+            ]
             for person in self.people:
                 await self._log_in(person)
             runners = [self._runs(person) for person in self.people for _ in range(RUNNERS)]

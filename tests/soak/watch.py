@@ -27,10 +27,7 @@ is killed, an upstream server when it sees the end of its stdin."""
 REST_SAMPLES: Final = 60
 REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_PROCESS: Final = re.compile(r"^/proc/\d+/")
-_HOSTS_GROUP: Final = re.compile(r"(-host)-[0-9a-f]{12}$")
 
-_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 
 _HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
 """Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
@@ -100,8 +97,10 @@ def descriptors(pid: int) -> Kinds:
                 target = str(entry.readlink())
                 if _HELD.search(target):
                     continue
-                kind = _PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)
-                kinds[_HOSTS_GROUP.sub(r"\1", kind)] += 1
+                kind = re.sub(
+                    r"^/proc/\d+/", "/proc/PID/", target.partition(":")[0] if ":" in target else target
+                )
+                kinds[re.sub(r"(-host)-[0-9a-f]{12}$", r"\1", kind)] += 1
     return kinds
 
 
@@ -112,7 +111,7 @@ def files_under(*folders: Path) -> set[str]:
 
 def tracebacks(log: str) -> list[str]:
     """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
-    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
+    starts = [0, *(found.start() for found in re.finditer(r"^\d{4}-\d\d-\d\d ", log, re.MULTILINE)), len(log)]
     entries = [log[start:end] for start, end in pairwise(starts)]
     return [
         entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]

@@ -18,8 +18,6 @@ from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import response_in
 from support.fleet.fleet import Fleet
 
-MOST_RUNS = 1_000_000
-
 
 @contextlib.contextmanager
 def store_of(fleet: Fleet) -> Generator[JournalStore]:
@@ -38,7 +36,7 @@ def store_of(fleet: Fleet) -> Generator[JournalStore]:
 
 def heads_in(store: JournalStore, state: RunState | None = None) -> list[Head]:
     """Returns all runs that are written down."""
-    return store.heads(state=state, limit=MOST_RUNS)
+    return store.heads(state=state, limit=1_000_000)
 
 
 def questions_of(store: JournalStore, run_id: str) -> tuple[ParkedQuestion, ...]:

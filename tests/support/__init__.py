@@ -39,7 +39,6 @@ Parts of the broker and of the host
     loop_steps          what the longest step of the event loop takes
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
-    log_records         everything that this process logs
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
     opened_journals     looks into journals as no product code does
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
@@ -47,8 +46,8 @@ Parts of the broker and of the host
     still_broker        a broker whose facts do not change, for metrics and the dashboard
     standing_service    what a front-end needs of a broker that runs nothing
     retries             other pauses between attempts to connect to servers
-    worker_owner        one worker: boots it, leases it, runs a script, records what it says
-    context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
+    worker_owner        one worker: boots it, leases it, runs a script, records what it says; and one whose runs have a
+                        V8 context each: runs scripts one after the other
     reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_histories       the world of random histories: executor, keeper, servers that ask, what may befall them, and the
@@ -69,8 +68,7 @@ Data
 
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
-    feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
-    feedback_cases      scripts and commands for each sentence of what wrong scripts are told, and the page of the
-                        answers, tests/fixtures/model-feedback.md
+    feedback            scripts and commands for each sentence of what wrong scripts are told, what Cellblock answers
+                        over `serve --stdio`, and the page of that, tests/fixtures/model-feedback.md
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

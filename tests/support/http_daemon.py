@@ -90,14 +90,8 @@ class Daemon:
 
     async def raw(self, data: bytes) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
-        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
-        try:
-            with contextlib.suppress(ConnectionError):
-                writer.write(data)
-                await writer.drain()
+        async with connected(self, data) as reader:
             return await within(read_answer(reader), 20)
-        finally:
-            writer.close()
 
     async def ask(
         self,
@@ -156,26 +150,27 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
 
 
 @contextlib.asynccontextmanager
-async def streaming(
-    served: Daemon, method: str, headers: Mapping[str, str], body: bytes = b""
-) -> AsyncGenerator[asyncio.StreamReader]:
-    """What comes back on a connection of its own, which is cut at the end."""
+async def connected(served: Daemon, data: bytes) -> AsyncGenerator[asyncio.StreamReader]:
+    """What comes back to bytes on a connection of their own, which is cut at the end."""
     reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
     try:
-        writer.write(served.request(method, "/mcp", headers=headers, body=body))
+        writer.write(data)
         yield reader
     finally:
         writer.transport.abort()
 
 
+def streaming(
+    served: Daemon, method: str, headers: Mapping[str, str], body: bytes = b""
+) -> contextlib.AbstractAsyncContextManager[asyncio.StreamReader]:
+    """The same of one request."""
+    return connected(served, served.request(method, "/mcp", headers=headers, body=body))
+
+
 async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
-    """The answer, and the first message of its stream or of its body; then the connection is closed."""
-    reader, writer = await asyncio.open_connection(served.host, served.port, ssl=served.tls)
-    try:
-        writer.write(request)
+    """The answer, and the first message of its stream or of its body; then the connection is cut."""
+    async with connected(served, request) as reader:
         return await first_message(reader)
-    finally:
-        writer.close()
 
 
 async def first_message(reader: asyncio.StreamReader) -> tuple[Answer, dict[str, Any]]:

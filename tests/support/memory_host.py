@@ -60,7 +60,6 @@ class MemoryLink:
         self._max_message_bytes = max_message_bytes
         self._hosts: dict[bytes, ScriptedHost] = {}
         self._loop = asyncio.get_running_loop()
-        self._closed = False
 
     def attach(self, identity: bytes, host: "ScriptedHost") -> None:
         """Connects a host."""
@@ -73,7 +72,7 @@ class MemoryLink:
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Delivers in a later turn of the loop. Raises ConnectionError for an unknown host."""
         target = self._hosts.get(host)
-        if target is None or self._closed:
+        if target is None:
             raise ConnectionError("no such host")
         self._loop.call_soon(target.broker_says, token, protocol.parse_to_host(message.packed()), body)
 
@@ -87,11 +86,10 @@ class MemoryLink:
 
     def close(self) -> None:
         """Drops every host."""
-        self._closed = True
         self._hosts.clear()
 
     def _deliver_now(self, host: bytes, token: bytes, raw_header: bytes, body: bytes) -> None:
-        if self._closed or host not in self._hosts:
+        if host not in self._hosts:
             return
         try:
             message = protocol.parse_from_host(raw_header)
@@ -227,8 +225,6 @@ class ScriptedHost:
                 self.places.append(message)
             case protocol.Reply() if run is not None:
                 run.on_reply(message, body)
-            case _:
-                return
 
     async def _played(self, run: HostedRun) -> None:
         if self.leases:
@@ -389,10 +385,8 @@ class World:
         **request: Any,
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
-        async with asyncio.timeout(BOUND):
-            return await self.executor.run(
-                {"code": code, **request}, Caller(grantee=grantee, observer=observer)
-            )
+        caller = Caller(grantee=grantee, observer=observer)
+        return await within(self.executor.run({"code": code, **request}, caller), BOUND)
 
     async def played(self, play: Play, code: str = "1", **request: Any) -> RunResponse:
         """The same by a host that comes for it."""

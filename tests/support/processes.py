@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,10 +32,19 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def kill_family(pid: int) -> None:
     """Kills a process, and then all that are below it: it must not see them end, and write down what came of that."""
-    process = psutil.Process(pid)
-    for one in (process, *process.children(recursive=True)):
+    signal_all(family(pid), signal.SIGKILL)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that are below it; none when it has ended."""
+    return _seen(lambda: [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)], [])
+
+
+def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Sends a signal to those of the processes that are there."""
+    for one in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+            one.send_signal(number)
 
 
 def command_line(process: psutil.Process) -> list[str]:

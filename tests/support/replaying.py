@@ -137,18 +137,18 @@ class Generated:
         return f"bad({self._site()}, {self._ms()})" if self._random.random() < 0.3 else self._call()
 
     def _promise(self) -> str:
-        kind = self._random.randrange(5)
-        if kind == 0:
-            return f'sleep({self._ms()}).then(() => "slept")'
-        if kind == 1:
-            return f"{self._call()}.then((first) => {self._call()}.then((second) => [first.key, second.key]))"
-        if kind == 2:
-            return f"{self._call()}.finally(() => note('finally', Math.random()))"
-        if kind == 3:
-            return (
+        makers = [
+            lambda: f'sleep({self._ms()}).then(() => "slept")',
+            lambda: (
+                f"{self._call()}.then((first) => {self._call()}.then((second) => [first.key, second.key]))"
+            ),
+            lambda: f"{self._call()}.finally(() => note('finally', Math.random()))",
+            lambda: (
                 f"(async () => {{ await null; await sleep({self._ms()}); return await {self._call()}; }})()"
-            )
-        return self._call()
+            ),
+            self._call,
+        ]
+        return self._random.choice(makers)()
 
     def _promises(self) -> str:
         return ", ".join(self._promise() for _ in range(self._random.randint(2, 4)))
@@ -214,16 +214,16 @@ class Generated:
 
     def _end(self) -> str:
         result = "globalThis.__codemode_result__ = out;"
-        kind = self._random.randrange(10)
-        if kind == 0:
-            return f"{result} throw new Error(`at the end ${{out.length}}`);"
-        if kind == 1:
-            return f"{result} void bad({self._site()}, 0).then(note); await sleep({MAX_MS + 2});"
-        if kind == 2:
-            return f"{result} setTimeout(() => {{ throw new TypeError('in a timer'); }}, 1); await sleep(20);"
-        if kind == 3:
-            return "export default async () => { await sleep(1); return out; };"
-        return result
+        makers = [
+            lambda: f"{result} throw new Error(`at the end ${{out.length}}`);",
+            lambda: f"{result} void bad({self._site()}, 0).then(note); await sleep({MAX_MS + 2});",
+            lambda: (
+                f"{result} setTimeout(() => {{ throw new TypeError('in a timer'); }}, 1); await sleep(20);"
+            ),
+            lambda: "export default async () => { await sleep(1); return out; };",
+            *[lambda: result] * 6,
+        ]
+        return self._random.choice(makers)()
 
 
 class User:
@@ -327,30 +327,22 @@ def sites(recording: Recording) -> list[int]:
     return sorted({json.loads(call.input)["site"] for call in recording.calls if call.kind == "call"})
 
 
-@dataclass
-class Tally:
-    """What was found with some scripts."""
+class Tally(Counter[str]):
+    """What was found with some scripts: counts, and what is wrong, in words."""
 
-    scripts: int = 0
-    events: int = 0
-    calls: int = 0
-    differing: int = 0
-    cut: int = 0
-    resumed_wrongly: int = 0
-    made_again: int = 0
-    mutants: int = 0
-    undetected: int = 0
-    said: str = ""
-
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing was wrong."""
-        return not (self.differing or self.resumed_wrongly or self.made_again or self.undetected)
+    def __init__(self, **counts: int) -> None:
+        super().__init__(counts)
+        self.said = ""
 
     def add(self, other: "Tally") -> None:
         """Counts another's, too."""
-        for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.update(other)
+        self.said += other.said
+
+    def find(self, what: str, said: str) -> None:
+        """Counts something that is wrong."""
+        self[what] += 1
+        self.said += f"{said}\n"
 
 
 async def prove(place: World, number: int, *, all_of_it: bool = True) -> Tally:
@@ -358,23 +350,22 @@ async def prove(place: World, number: int, *, all_of_it: bool = True) -> Tally:
     every site; or a sample of that."""
     script, found = Generated(number), Tally(scripts=1)
     recording = await place.record(script.code)
-    found.calls = len(recording.calls)
+    found["calls"] = len(recording.calls)
     whole = cuts(recording)
-    found.events = len(whole)
+    found["events"] = len(whole)
     assert recording.ended == "finished", (number, recording.response)
     response, differing = await place.replay(recording)
     if differing:
-        found.differing = 1
-        found.said += f"script {number} is not replayed: {differing[:3]} {response.diagnostics}\n"
+        found.find("differing", f"script {number} is not replayed: {differing[:3]} {response.diagnostics}")
     for part in whole if all_of_it else whole[len(whole) // 2 :][:1]:
         found.add(await _resumed(place, number, part))
     made = sites(recording)
     for site in made if all_of_it else made[number % 3 :][:1]:
-        found.mutants += 1
+        found["mutants"] += 1
         response, _ = await place.replay(changed(recording, script.mutant(site)))
         if "REPLAY_DIVERGED" not in {diagnostic.code for diagnostic in response.diagnostics}:
-            found.undetected += 1
-            found.said += f"script {number}: a mutant at site {site} is not found: {response.diagnostics}\n"
+            said = f"script {number}: a mutant at site {site} is not found: {response.diagnostics}"
+            found.find("undetected", said)
     return found
 
 
@@ -385,8 +376,7 @@ async def _resumed(place: World, number: int, part: Recording) -> Tally:
     resumed = await place.resume(part)
     again = [key for key in keys if place.tools.ledger[key] != before[key]]
     if again:
-        found.made_again = 1
-        found.said += f"script {number}: made again after {part.events!r}: {again}\n"
+        found.find("made_again", f"script {number}: made again after {part.events!r}: {again}")
     codes = {entry["code"] for entry in (resumed.response or {}).get("diagnostics", [])}
     response, differing = await place.replay(resumed)
     if (
@@ -395,9 +385,9 @@ async def _resumed(place: World, number: int, part: Recording) -> Tally:
         or differing
         or "REPLAY_DIVERGED" in codes
     ):
-        found.resumed_wrongly = 1
-        found.said += (
+        found.find(
+            "resumed_wrongly",
             f"script {number}: resumed after {part.events!r}: {resumed.ended} {codes} {differing[:3]} "
-            f"{response.diagnostics}\n"
+            f"{response.diagnostics}",
         )
     return found

@@ -150,13 +150,10 @@ class ModelRun:
     """Those of the calls that were not answered from the journal, and wait for nobody."""
     asked: set[int] = field(default_factory=set[int])
     """Those of the calls that wait for a person."""
-    killed: bool = False
     last_id: int = 0
     logs: int = 0
-    settled: bool = False
-    """The script has settled."""
     good: bool = False
-    """It has, with a result."""
+    """The script has settled, with a result."""
     reason: str | None = None
     lost: bool = False
 
@@ -172,19 +169,17 @@ class ModelRun:
                 self._go_on()
             case protocol.Ended():
                 if self.state is State.RUNNING:
-                    self.settled, self.good = has_settled, message.outcome == "done" and body == b'"result"'
+                    self.good = message.outcome == "done" and body == b'"result"'
                 self.reason, self.state = message.reason, State.OVER
             case protocol.Log():
                 self.logs += 1
             case protocol.Call() | protocol.Query() if self.state is State.RUNNING:
                 self._called(message)
-            case _:
-                return
 
     def kill(self) -> None:
         """The broker asks for the worker's death."""
         if self.state in (State.SENT, State.RUNNING):
-            self.state, self.killed = State.KILLING, True
+            self.state = State.KILLING
         elif self.park is not None and not self.task.done():
             # What is written of it is ended, or will be.
             self.is_written &= not self.parked
@@ -221,7 +216,7 @@ class ModelRun:
             self,
             park,
         )
-        self.state, self.park, self.killed = State.KILLING, park, True
+        self.state, self.park = State.KILLING, park
 
     def disk_answers(self, ok: bool) -> None:
         """It is written down, or cannot be: then it ends."""

@@ -74,7 +74,7 @@ class Broker:
 
 
 def config(endpoint: str, **changes: Any) -> HostConfig:
-    values: dict[str, Any] = {
+    values = {
         "connect": endpoint,
         "identity": IDENTITY,
         "capacity": 4,
@@ -82,8 +82,9 @@ def config(endpoint: str, **changes: Any) -> HostConfig:
         "boot_parallel": 2,
         "max_message_bytes": 1 << 20,
         "max_old_space_mb": 64,
+        **changes,
     }
-    return msgspec.convert({**values, **changes}, HostConfig)
+    return msgspec.convert(values, HostConfig)
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from support.worker_owner import Owner, booted, make_run, script
 SOURCES: Final = Path(__file__).parent
 LINUX: Final = sys.platform.startswith("linux")
 FLAGS: Final = ("-static", "-O1", "-pthread", "-w", f"-DPROTOCOL_VERSION={protocol.PROTOCOL_VERSION}")
-BUILD_BOUND_SECONDS: Final = 60.0
 
 STARTER: Final = """
 import sys
@@ -135,9 +134,7 @@ async def let_loose(*lines: Step, launcher: Launcher | None = None, **changes: i
 
 
 def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BUILD_BOUND_SECONDS
-    )
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0)
 
 
 def built_or_skipped(folder: Path) -> Native:

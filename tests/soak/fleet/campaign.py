@@ -25,19 +25,13 @@ from support.fleet.network import Loopback
 from support.processes import alive, command_line, descendants
 from support.waits import until, until_found
 
-BROKERS: Final = 2
 HOSTS: Final = 3
-MODERN: Final = 3
-LEGACY: Final = 2
-SHARING: Final = 2
 AT_ONCE: Final = 10
 """Counts the calls of one run at the end, when the rest of the quota is used up."""
 
 APPROVE_SECONDS: Final = 0.4
 """Passes between two looks of the person who approves."""
 
-INTRUDE_SECONDS: Final = 1.0
-COMMAND_SECONDS: Final = 120.0
 BACK_SECONDS: Final = 240.0
 """Bounds the time until each part serves again, and clients have their answers, after the last fault."""
 
@@ -96,7 +90,7 @@ class Campaign:
         self.fleet = Fleet(
             folder,
             network,
-            brokers=BROKERS,
+            brokers=2,
             hosts=HOSTS,
             capacity=4,
             servers={
@@ -169,8 +163,8 @@ class Campaign:
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
             ]
             faults = group.create_task(self.faults.run(stop))
-            users = [clients.modern() for _ in range(MODERN)] + [clients.legacy() for _ in range(LEGACY)]
-            users += [clients.sharing() for _ in range(SHARING)]
+            users = [clients.modern() for _ in range(3)] + [clients.legacy() for _ in range(2)]
+            users += [clients.sharing() for _ in range(2)]
             await asyncio.gather(*users)
             await faults
             for part in self.fleet.parts:
@@ -195,7 +189,7 @@ class Campaign:
             capture_output=True,
             text=True,
             check=True,
-            timeout=COMMAND_SECONDS,
+            timeout=120.0,
         )
         return done.stdout.strip()
 
@@ -209,7 +203,7 @@ class Campaign:
 
     async def _intruding(self, clients: Clients) -> None:
         while True:
-            await asyncio.sleep(INTRUDE_SECONDS)
+            await asyncio.sleep(1.0)
             await clients.intrude()
 
     async def _is_used_up(self, clients: Clients) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
@@ -24,6 +24,8 @@ from support.asking_client import always, asking
 from support.fleet.fleet import Fleet
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon
 from support.modern_client import FORMS, TASKS, allowing, message, request
+
+T = TypeVar("T")
 
 PAUSE_SECONDS: Final = 0.7
 """Passes before a client's next request, or its return with answers, on average."""
@@ -262,19 +264,25 @@ class Clients:
                 async with self._http(other) as http:
                     answer = await http.post(other.url, content=message("ping", 1), headers=headers)
                 self._tried("session", answer.status_code in (404, *LATER, *LOST), answer.text)
-        if self._words:
-            given, back = self._chance.choice(self._words)
-            _, answer = await self._post(other, "tools/call", TOOL, FORMS, **given, **back)
-            self._tried("word", "result" not in (answer or {}), answer)
-        if self._runs:
-            run_id = self._chance.choice(self._runs)
-            for method in ("tasks/get", "tasks/cancel"):
-                _, answer = await self._post(other, method, run_id, TASKS, taskId=run_id)
-                self._tried("run", "result" not in (answer or {}), answer)
-        if self._outputs:
-            uri = self._chance.choice(self._outputs)
-            _, answer = await self._post(other, "resources/read", uri, {}, uri=uri)
-            self._tried("output", "result" not in (answer or {}), answer)
+        tries: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
+            *(
+                ("word", "tools/call", TOOL, FORMS, {**given, **back})
+                for given, back in self._one(self._words)
+            ),
+            *(
+                ("run", method, run_id, TASKS, {"taskId": run_id})
+                for run_id in self._one(self._runs)
+                for method in ("tasks/get", "tasks/cancel")
+            ),
+            *(("output", "resources/read", uri, {}, {"uri": uri}) for uri in self._one(self._outputs)),
+        ]
+        for what, method, about, able, params in tries:
+            _, answer = await self._post(other, method, about, able, **params)
+            self._tried(what, "result" not in (answer or {}), answer)
+
+    def _one(self, kept: Sequence[T]) -> list[T]:
+        """One of them, where there are any."""
+        return self._chance.sample(kept, min(1, len(kept)))
 
     def _tried(self, what: str, was_refused: bool, answer: Any) -> None:
         self._counts[f"tries_of_a_{what}"] += 1

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.fleet.network import Loopback, Place
 from support.http_daemon import Daemon
 from support.postgresql import PORT, Postgres
-from support.processes import alive, left_after
+from support.processes import alive, family, left_after, signal_all
 
 START_SECONDS = 120.0
 """For a part to serve, which takes a second or two on a quiet machine."""
@@ -113,27 +113,24 @@ class Part:
 
     def family(self) -> list[psutil.Process]:
         """It and all below it."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self.pid)
-            return [own, *own.children(recursive=True)]
-        return []
+        return family(self.pid)
 
     def kill(self, *, alone: bool = False) -> None:
         """Ends it by SIGKILL, with all below it, or alone."""
         if self.process is None:
             return
-        family = self.family()
-        self._below.update(family)
-        _signal(family[:1] if alone else family, signal.SIGKILL)
+        all_of_it = self.family()
+        self._below.update(all_of_it)
+        signal_all(all_of_it[:1] if alone else all_of_it, signal.SIGKILL)
         self.process.wait()
 
     def pause(self) -> None:
         """Stops it as it is, with all below it."""
-        _signal(self.family(), signal.SIGSTOP)
+        signal_all(self.family(), signal.SIGSTOP)
 
     def resume(self) -> None:
         """Has it go on."""
-        _signal(self.family(), signal.SIGCONT)
+        signal_all(self.family(), signal.SIGCONT)
 
     def stop(self, bound: float = STOP_SECONDS) -> int | None:
         """Ends it as a service manager does; gives its exit code, or None of one that had to be killed."""
@@ -152,18 +149,12 @@ class Part:
         if self.is_running:
             self.resume()
             self.stop()
-        _signal(self.left(), signal.SIGKILL)
+        signal_all(self.left(), signal.SIGKILL)
         left_after(self._below, STOP_SECONDS)
 
     def left(self) -> list[psutil.Process]:
         """What still runs of all that was below it when it was stopped, or killed."""
         return [one for one in self._below if alive(one)]
-
-
-def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    for one in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.send_signal(number)
 
 
 class Broker(Part):
@@ -303,26 +294,22 @@ class Balancer(Part):
         return sum(state.startswith("UP") for state in haproxy.states(self._admin))
 
 
-class Database:
+class Database(Postgres):
     """A PostgreSQL at a place: started at once, stopped, and started again."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.server: Postgres = place.run(lambda: Postgres(address=place.address))
-        self.url = self.server.database()
+        super().__init__(address=place.address)
+        self.url = self.database()
         """By its socket: whoever is at no place asks it so, also when its links are cut."""
 
     def url_by(self, way: str) -> str:
         """The URL for who reaches it by `ADDRESS:PORT`."""
         return f"postgresql://postgres@{way}{urlsplit(self.url).path}"
 
-    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
-        """Ends it: by SIGQUIT as if its processes were killed, by SIGINT in an orderly way."""
-        self.server.stop(how)
-
     def start(self) -> None:
         """Starts it, where it was, and waits until it answers."""
-        self.place.run(self.server.start)
+        self.place.run(super().start)
 
     def rows(self, statement: str) -> list[Any]:
         """Asks it."""
@@ -330,9 +317,6 @@ class Database:
 
         with psycopg.connect(self.url, autocommit=True) as connection:
             return connection.execute(statement.encode()).fetchall()
-
-    def close(self) -> None:
-        self.server.close()
 
 
 class Fleet:

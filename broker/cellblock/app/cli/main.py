@@ -44,6 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return with_streams(lambda: _main(arguments))
 
 
+def _build_models_when_used() -> None:
+    """Has pydantic's models built as they are first used: the SDK's, of three revisions of MCP, take an eighth of a
+    start. In a process of Cellblock's own alone."""
+    from pydantic import BaseModel
+
+    BaseModel.model_config["defer_build"] = True
+
+
 def _main(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(
         level=os.environ.get("CELLBLOCK_LOG", "ERROR").upper(),
@@ -55,6 +63,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         say("`cellblock approve` is `cellblock pins approve` now.")
         words.insert(0, "pins")
     parsed = make_parser("".join(words[:1])).parse_args(words)
+    if arguments is None:
+        _build_models_when_used()
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()
         parsed.config = str(default) if default.is_file() else None

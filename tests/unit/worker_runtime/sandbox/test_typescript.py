@@ -7,14 +7,12 @@ from pathlib import Path
 import deno
 import pytest
 
-HERE = Path(__file__).parent
-
 
 @pytest.mark.slow
 def test_typescript() -> None:
     # No --allow-*: what a worker cannot do, its unit tests cannot do either. Types are checked by scripts/check.
     flags = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm", "--no-check"]
-    files = sorted(map(str, HERE.rglob("*_test.ts")))
+    files = sorted(map(str, Path(__file__).parent.rglob("*_test.ts")))
     done = subprocess.run(
         [deno.find_deno_bin(), "test", *flags, *files],
         env={"NO_COLOR": "1", "HOME": "/nonexistent"},

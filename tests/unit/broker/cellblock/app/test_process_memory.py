@@ -6,11 +6,19 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock.app.process_memory import AFTER_SECONDS, AGAIN_SECONDS, LONGEST_SECONDS, collect_when_idle
+from cellblock.app import process_memory
+from cellblock.app.process_memory import (
+    AFTER_SECONDS,
+    AGAIN_SECONDS,
+    LONGEST_SECONDS,
+    SWITCH_SECONDS,
+    collect_when_idle,
+)
 from cellblock.base.tasks import in_background
 from support.virtual_time import virtual_time
 
@@ -68,6 +76,26 @@ print(asyncio.run(main._ended_by_signals(work())))
 
 def test_in_a_process_of_its_own_what_start_up_made_is_never_collected() -> None:
     assert said_by(STARTED) == "{True}\n5\n"
+
+
+MODELS = """
+import sys
+from cellblock.app.cli.main import main
+
+sys.argv = ["cellblock", "status", "--state-dir", sys.argv[1]]
+main()
+from mcp_types import CallToolResult, PromptMessage
+
+built = [one.__pydantic_complete__ for one in (CallToolResult, PromptMessage)]
+CallToolResult.model_validate({"content": []})
+print(built, CallToolResult.__pydantic_complete__)
+"""
+
+
+def test_a_command_builds_the_models_of_the_sdk_as_they_are_used(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MODELS, tmp_path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "[False, False] True"
 
 
 MAPPED = """
@@ -154,3 +182,16 @@ asyncio.run(main())
 def test_what_is_free_goes_back(started: bool) -> None:
     """Of its own accord, glibc would keep it."""
     assert said_by(GROWN.replace("STARTED", str(started))) == f"{started}\n"
+
+
+def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(process_memory, "is_own", False)
+    try:
+        # Commands that other tests run in this process may have set it.
+        sys.setswitchinterval(5 * SWITCH_SECONDS)
+        process_memory.own_process()
+        assert process_memory.is_own
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    finally:
+        sys.setswitchinterval(before)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,29 +91,42 @@ def test_what_others_put_into_it_stays_and_is_named(parent: Path, caplog: pytest
     assert not caplog.text and names(left) == ["thesis.txt"]
 
 
+def lock_behind_a_link(left: Path) -> None:
+    aside = (left / LOCK_NAME).rename(left.parent.with_name("lock"))
+    (left / LOCK_NAME).symlink_to(aside)
+
+
+OTHER = "broker-12345678"
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+
+
 @pytest.mark.parametrize(
-    "what", ["copied", "renamed", "no mark", "another mark", "no lock", "link", "owner", "open"]
+    ("change", "name"),
+    [
+        pytest.param(
+            lambda left: shutil.copytree(left, left.with_name("broker-copied12")),
+            "broker-copied12",
+            id="copied",
+        ),
+        pytest.param(
+            lambda left: left.rename(left.with_name("broker-renamed1")), "broker-renamed1", id="renamed"
+        ),
+        pytest.param(lambda left: (left / LOCK_NAME).write_text(""), None, id="no mark"),
+        pytest.param(
+            lambda left: (left / LOCK_NAME).write_text("Cellblock made this folder"), None, id="another mark"
+        ),
+        pytest.param(lambda left: (left / LOCK_NAME).unlink(), None, id="no lock"),
+        pytest.param(lock_behind_a_link, None, id="link"),
+        pytest.param(lambda left: os.chown(left, 12345, 12345), None, id="owner", marks=AS_ROOT),
+        pytest.param(lambda left: left.chmod(0o777), None, id="open"),
+    ],
 )
-def test_without_one_of_the_proofs_it_stays(parent: Path, tmp_path: Path, what: str) -> None:
+def test_without_one_of_the_proofs_it_stays(
+    parent: Path, change: Callable[[Path], object], name: str | None
+) -> None:
     left = killed(parent)
-    if what == "copied":
-        shutil.rmtree(left.parent / "broker-12345678", ignore_errors=True)
-        shutil.copytree(left, left := parent / "broker-12345678")
-    elif what == "renamed":
-        left = left.rename(parent / "broker-renamed1")
-    elif what in ("no mark", "another mark"):
-        (left / LOCK_NAME).write_text("" if what == "no mark" else "Cellblock made this folder")
-    elif what == "no lock":
-        (left / LOCK_NAME).unlink()
-    elif what == "link":
-        (left / LOCK_NAME).rename(tmp_path / "lock")
-        (left / LOCK_NAME).symlink_to(tmp_path / "lock")
-    elif what == "owner":
-        if os.geteuid() != 0:
-            pytest.skip("only root can give a folder away")
-        os.chown(left, 12345, 12345)
-    else:
-        left.chmod(0o777)
+    change(left)
+    left = parent / (name or left.name)
     before = names(left)
     remove_stale(parent, CONTENTS)
     assert names(left) == before
@@ -156,18 +169,11 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def state_dir() -> Iterator[Path]:
-    """A path that is short enough, unlike pytest's own."""
-    with tempfile.TemporaryDirectory(prefix="cb-") as folder:
-        yield Path(folder)
-
-
 @contextmanager
-def holder(state_dir: Path, **environment: str) -> Generator[Path]:
+def holder(short_path: Path, **environment: str) -> Generator[Path]:
     """The folder for sockets of a process, which is killed at the end of the block."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(state_dir)],
+        [sys.executable, "-c", HOLDER, str(short_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -179,12 +185,12 @@ def holder(state_dir: Path, **environment: str) -> Generator[Path]:
 
 
 def test_where_the_path_is_too_long_leftovers_are_found_too(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temporary = state_dir / "t"
+    temporary = short_path / "t"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    long = state_dir / ("x" * 90)
+    long = short_path / ("x" * 90)
     with holder(long, TMPDIR=str(temporary)) as held:
         assert held.is_relative_to(temporary) and not long.exists()
         made = SocketDir(long)
@@ -194,66 +200,70 @@ def test_where_the_path_is_too_long_leftovers_are_found_too(
     assert [*held.parent.iterdir()] == []
 
 
-@pytest.mark.parametrize("squatted", ["open", "file", "link", "another user's"])
+def of_another_user(name: Path) -> None:
+    name.mkdir(mode=0o700)
+    os.chown(name, 12345, 12345)
+
+
+@pytest.mark.parametrize(
+    "squat",
+    [
+        pytest.param(lambda name: name.mkdir(mode=0o755), id="open"),
+        pytest.param(lambda name: name.write_text(""), id="file"),
+        pytest.param(lambda name: name.symlink_to(name.parent), id="link"),
+        pytest.param(of_another_user, id="another user's", marks=AS_ROOT),
+    ],
+)
 def test_a_shared_folder_that_is_not_this_users_alone_gets_another_name(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch, squatted: str
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, squat: Callable[[Path], object]
 ) -> None:
-    if squatted == "another user's" and os.getuid() != 0:
-        pytest.skip("only root can give a folder away")
-    monkeypatch.setattr(tempfile, "tempdir", str(state_dir))
-    name = state_dir / f"cellblock-{os.getuid()}"
-    if squatted == "file":
-        name.write_text("")
-    elif squatted == "link":
-        name.symlink_to(state_dir)
-    else:
-        name.mkdir(mode=0o755 if squatted == "open" else 0o700)
-        if squatted != "open":
-            os.chown(name, 12345, 12345)
-    state_dir.joinpath(f"{name.name}-0").mkdir(mode=0o777)
-    first, second = SocketDir(state_dir / ("x" * 90)), SocketDir(state_dir / ("y" * 90))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
+    name = short_path / f"cellblock-{os.getuid()}"
+    squat(name)
+    short_path.joinpath(f"{name.name}-0").mkdir(mode=0o777)
+    first, second = SocketDir(short_path / ("x" * 90)), SocketDir(short_path / ("y" * 90))
     parent = first.path.parent
-    assert parent == second.path.parent and parent.parent == state_dir
+    assert parent == second.path.parent and parent.parent == short_path
     assert parent.name.startswith(f"{name.name}-") and parent.stat().st_mode & 0o777 == 0o700
     first.close()
     second.close()
     assert [*parent.iterdir()] == []
 
 
-def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Path) -> None:
-    made = SocketDir(state_dir)
+def test_a_folder_that_someone_removed_is_made_anew_under_its_name(short_path: Path) -> None:
+    made = SocketDir(short_path)
     held = made.path
     made.restore()
     assert names(held) == [LOCK_NAME]
-    for folder in (held, held.parent, state_dir):
+    for folder in (held, held.parent, short_path):
         shutil.rmtree(folder)
         made.restore()
         assert made.path == held and (held / LOCK_NAME).exists() and held.stat().st_mode & 0o777 == 0o700
     (held / LOCK_NAME).unlink()
     made.restore()
-    held.rename(state_dir / "aside")
+    held.rename(short_path / "aside")
     made.restore()
-    assert (held / LOCK_NAME).exists() and (state_dir / "aside" / LOCK_NAME).exists()
-    with holder(state_dir):
+    assert (held / LOCK_NAME).exists() and (short_path / "aside" / LOCK_NAME).exists()
+    with holder(short_path):
         pass
     assert (held / LOCK_NAME).exists(), "what is restored is held"
     made.close()
     assert not held.exists()
 
 
-def test_nothing_of_others_is_taken_for_the_folder_or_the_socket(state_dir: Path) -> None:
-    made = SocketDir(state_dir)
+def test_nothing_of_others_is_taken_for_the_folder_or_the_socket(short_path: Path) -> None:
+    made = SocketDir(short_path)
     (made.path / "hosts.sock").write_text("precious")
     with pytest.raises(InTheWay, match=r"hosts\.sock is not the socket"):
         made.restore()
     (made.path / "hosts.sock").unlink()
-    made.path.rename(state_dir / "aside")
-    (state_dir / "aside" / LOCK_NAME).unlink()
+    made.path.rename(short_path / "aside")
+    (short_path / "aside" / LOCK_NAME).unlink()
     made.path.mkdir()
     with pytest.raises(InTheWay, match="not the folder that Cellblock has made"):
         made.restore()
     made.close()
-    assert made.path.is_dir() and (state_dir / "aside").is_dir()
+    assert made.path.is_dir() and (short_path / "aside").is_dir()
 
 
 def test_a_path_that_no_socket_can_have_is_said_with_what_to_do(
@@ -275,7 +285,7 @@ def test_it_is_made_private_and_marked(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in (state, state / "logs")} == {0o700}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@AS_ROOT
 def test_another_users_is_refused_with_what_to_do(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     for refuse in (check_state_dir, prepare_state_dir):

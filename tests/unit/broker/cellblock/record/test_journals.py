@@ -250,17 +250,6 @@ async def ends_of(journals: Journals) -> list[tuple[str, str | None]]:
     return [(head.state, head.outcome) for head in await heads_of(journals)]
 
 
-def written_too_late(patch: pytest.MonkeyPatch) -> None:
-    """Has nothing count as written that is, as on a slow disk."""
-    written = Journals.is_written
-
-    async def in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
-        await written(journals, writing)
-        return False
-
-    patch.setattr(Journals, "is_written", in_vain)
-
-
 @pytest.fixture
 async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
     made = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
@@ -290,8 +279,14 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
 ) -> None:
     """Nobody is asked for a run whose client was told that it has ended."""
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
+    written = Journals.is_written
+
+    async def too_late(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
+
     with monkeypatch.context() as slow:
-        written_too_late(slow)
+        slow.setattr(Journals, "is_written", too_late)
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     assert await ends_of(journals) == [("ended", "RUN_NOT_PARKED")]
     kept.run_ended(facts())

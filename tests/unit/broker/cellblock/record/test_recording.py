@@ -230,19 +230,19 @@ def test_other_texts_are_none(text: str) -> None:
 
 
 def test_the_clock_is_no_order() -> None:
-    assert not has_order("c1*2c3")
-    assert has_order("c1*2t3")
+    assert [has_order(events) for events in ("c1*2c3", "c1*2t3")] == [False, True]
 
 
-def test_the_place_of_a_call_is_taken_from_the_end() -> None:
-    assert without_place("a1@12:3") == ("a1", (12, 3))
-    assert without_place("a1") == ("a1", None)
-    assert without_place("@1:2a1") == ("@1:2a1", None)
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [("a1@12:3", ("a1", (12, 3))), ("a1", ("a1", None)), ("@1:2a1", ("@1:2a1", None))],
+)
+def test_the_place_of_a_call_is_taken_from_the_end(events: str, expected: Any) -> None:
+    assert without_place(events) == expected
 
 
-QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2)
 PARKED = Parked(
-    questions=(QUESTION,),
+    questions=(ParkedQuestion(call=1, server="s", tool="t", destructive=True, input="{}", bytes=2),),
     allowed=(3,),
     asked=1,
     waited_ms=7,
@@ -251,15 +251,26 @@ PARKED = Parked(
 )
 
 
-def test_it_comes_back_as_it_was() -> None:
-    assert Parked.unpack(PARKED.pack()) == PARKED
-
-
-def test_one_of_another_release_is_read() -> None:
-    working = [{"call": 2, "server": "s", "tool": "u"}]
-    later = {**json.loads(PARKED.pack()), "mood": "good", "working": working}
-    assert Parked.unpack(json.dumps(later).encode()) == PARKED
-    assert Parked.unpack(b'{"questions": []}') == Parked(questions=())
+@pytest.mark.parametrize(
+    ("packed", "expected"),
+    [
+        (PARKED.pack(), PARKED),
+        (
+            json.dumps(
+                {
+                    **json.loads(PARKED.pack()),
+                    "mood": "good",
+                    "working": [{"call": 2, "server": "s", "tool": "u"}],
+                }
+            ).encode(),
+            PARKED,
+        ),
+        (b'{"questions": []}', Parked(questions=())),
+    ],
+    ids=["as it was", "of a later release", "of an earlier one"],
+)
+def test_what_is_known_of_a_parked_run_is_read(packed: bytes, expected: Parked) -> None:
+    assert Parked.unpack(packed) == expected
 
 
 BEGUN = Recording(

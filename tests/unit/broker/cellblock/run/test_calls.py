@@ -82,6 +82,11 @@ def raising(error: Exception) -> Tool:
     return tool
 
 
+@pytest.fixture
+def loads() -> CallLoads:
+    return CallLoads(10)
+
+
 @pytest.mark.parametrize(
     ("given", "answered"),
     [
@@ -137,39 +142,55 @@ async def test_what_does_not_exist(server: str, tool: str, error_class: str, wor
     assert made.traced[0].ok is False and made.traced[0].error
 
 
-async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run() -> None:
-    failed = ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
-    made = Calls(fails=giving(failed), breaks=raising(ZeroDivisionError("secret")))
-    _, error = await made.call("fails")
-    assert (error["errorClass"], error["message"], error["certainty"]) == ("ToolCallError", "no", "completed")
-    _, error = await made.call("breaks")
-    assert (error["errorClass"], error["certainty"]) == ("ToolCallError", "may_have_run")
+async def awaits_what_is_cancelled(_: dict[str, Any]) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def cancels_its_own_task(_: dict[str, Any]) -> None:
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+COMPLETED = {"errorClass": "ToolCallError", "certainty": "completed"}
+MAY_HAVE_RUN = {"errorClass": "ToolCallError", "certainty": "may_have_run"}
+LARGE_ERROR = {"message": "m", "hint": "h", "result": None}
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected", "counts"),
+    [
+        (
+            giving(ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
+            {**COMPLETED, "message": "no"},
+            CallCounts(1, 0, 0),
+        ),
+        (raising(ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        (
+            raising(SchemaValidationError("Wrong.", hint="Right.", path="/a")),
+            {"toolName": "read-it", "exportName": "read_it", "path": "/a"},
+            CallCounts(0, 0, 1),
+        ),
+        (awaits_what_is_cancelled, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        (cancels_its_own_task, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        # The tool has run, and its result cannot be sent.
+        (giving("x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
+        # Over the cap: it loses its result, and nothing else.
+        (
+            raising(ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
+            LARGE_ERROR,
+            CallCounts(0, 1, 0),
+        ),
+    ],
+    ids=["its own", "unknown", "validation", "what is cancelled", "its own task", "large", "large error"],
+)
+async def test_an_error_of_a_tool_is_told(tool: Tool, expected: dict[str, Any], counts: CallCounts) -> None:
+    made = Calls(**{"read-it": tool})
+    ok, error = await made.call("read-it")
+    assert (ok, {name: error.get(name) for name in expected}) == (False, expected)
     assert "secret" not in json.dumps(error)
-    assert made.calls.counts() == CallCounts(1, 1, 0)
-
-
-async def test_a_validation_error_of_a_tool_names_the_export() -> None:
-    strict = raising(SchemaValidationError("Wrong.", hint="Right.", path="/a"))
-    _, error = await Calls(**{"read-it": strict}).call("read-it")
-    assert (error["toolName"], error["exportName"], error["path"]) == ("read-it", "read_it", "/a")
-
-
-async def test_a_tool_that_awaits_something_cancelled_is_answered() -> None:
-    async def unlucky(_: dict[str, Any]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.cancel()
-        await future
-
-    async def odd(_: dict[str, Any]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
-
-    made = Calls(unlucky=unlucky, odd=odd)
-    for tool in ("unlucky", "odd"):
-        ok, error = await made.call(tool)
-        assert (ok, error["errorClass"], error["certainty"]) == (False, "ToolCallError", "may_have_run")
+    assert made.calls.counts() == counts
 
 
 async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_many() -> None:
@@ -185,17 +206,6 @@ async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_ma
     assert made.learnt == bodies[:-1]
     await made.calls.cancel()
     assert made.learnt == bodies
-
-
-async def test_a_result_that_cannot_be_sent_says_that_the_tool_has_run() -> None:
-    ok, error = await Calls(tool=giving("x" * 20_000)).call("tool")
-    assert (ok, error["certainty"], error["errorClass"]) == (False, "completed", "ToolCallError")
-
-
-async def test_an_error_over_the_cap_loses_its_result_and_nothing_else() -> None:
-    large = ToolCallError("m", hint="h", result={"big": "x" * 20_000})
-    ok, error = await Calls(tool=raising(large)).call("tool")
-    assert not ok and "result" not in error and error["message"] == "m"
 
 
 async def test_cancelling_says_what_is_certain_of_each_call() -> None:
@@ -268,8 +278,7 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
     assert made.calls.counts() == CallCounts(5, 0, 2)
 
 
-async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
-    loads = CallLoads(10)
+async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order(loads: CallLoads) -> None:
     await loads.enter(6)
     await loads.enter(4)
     entered: list[int] = []
@@ -279,26 +288,21 @@ async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:
         entered.append(size)
 
     tasks = [asyncio.create_task(one(size)) for size in (5, 1, 30, 2)]
-    await turns()
-    assert entered == []
-    loads.leave(4)
-    await turns()
-    assert entered == [], "a small one must not go before a large one for ever"
-    loads.leave(6)
-    await turns()
-    assert entered == [5, 1]
-    loads.leave(5)
-    loads.leave(1)
-    await turns()
-    assert entered == [5, 1, 30], "over the cap, and so by itself"
-    loads.leave(30)
-    await turns()
-    assert entered == [5, 1, 30, 2]
+    for left, expected, why in (
+        ([], [], "there is no room"),
+        ([4], [], "a small one must not go before a large one for ever"),
+        ([6], [5, 1], "both fit"),
+        ([5, 1], [5, 1, 30], "over the cap, and so by itself"),
+        ([30], [5, 1, 30, 2], "the last"),
+    ):
+        for size in left:
+            loads.leave(size)
+        await turns()
+        assert entered == expected, why
     await asyncio.gather(*tasks)
 
 
-async def test_one_that_gives_up_makes_way() -> None:
-    loads = CallLoads(10)
+async def test_one_that_gives_up_makes_way(loads: CallLoads) -> None:
     await loads.enter(8)
     large = asyncio.create_task(loads.enter(9))
     await turns()
@@ -319,8 +323,7 @@ async def test_one_that_gives_up_makes_way() -> None:
     await within(loads.enter(10))
 
 
-async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing() -> None:
-    loads = CallLoads(10)
+async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothing(loads: CallLoads) -> None:
     await loads.enter(8)
     large = asyncio.create_task(loads.enter(9))
     await turns()
@@ -332,14 +335,12 @@ async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothi
     assert not loads.enters(6)
 
 
-def test_far_too_much_is_not_held() -> None:
-    loads = CallLoads(10)
+def test_far_too_much_is_not_held(loads: CallLoads) -> None:
     assert loads.hold(10 * WAITING_FACTOR + 5), "one is always held"
     assert not loads.hold(1)
     loads.drop(10 * WAITING_FACTOR + 5)
-    for _ in range(WAITING_FACTOR):
-        assert loads.hold(10)
-    assert not loads.hold(1)
+    held = [loads.hold(size) for size in (*[10] * WAITING_FACTOR, 1)]
+    assert held == [True] * WAITING_FACTOR + [False]
 
 
 async def test_the_name_of_its_tool_is_cut() -> None:
@@ -450,19 +451,26 @@ async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) ->
     assert error["expected"] and error["received"] and error["hint"]
 
 
-WITH_DEFAULT = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
-UNCHECKABLE = {"$ref": "http://127.0.0.1:1/schema.json"}
-EMPTY: list[Any] = [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}]
-
-
 @pytest.mark.parametrize(
     ("schema", "body"),
     [
         (READ, b'{"path": "a"}'),
         (READ, b'{"path": "a", "tail": 1.0}'),
-        pytest.param(WITH_DEFAULT, b"{}", id="defaults are not filled in"),
-        pytest.param(UNCHECKABLE, b'{"anything": 1}', id="the upstream judges what cannot be checked"),
-        *((schema, body) for schema in EMPTY for body in (b"", b"{}")),
+        pytest.param(
+            {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}},
+            b"{}",
+            id="defaults are not filled in",
+        ),
+        pytest.param(
+            {"$ref": "http://127.0.0.1:1/schema.json"},
+            b'{"anything": 1}',
+            id="the upstream judges what cannot be checked",
+        ),
+        *(
+            (schema, body)
+            for schema in (None, {}, True, {"type": "object"}, {"type": "object", "properties": {}})
+            for body in (b"", b"{}")
+        ),
     ],
 )
 async def test_what_fits_reaches_the_upstream_unchanged(schema: Any, body: bytes) -> None:

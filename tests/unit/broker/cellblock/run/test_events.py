@@ -94,24 +94,32 @@ async def test_a_watcher_of_one_run_hears_of_no_other(make_world: MakeWorld) -> 
     assert [line.split()[0] for line in mine.said] == ["accepted", "queued", "leased", "started", "over"]
 
 
-async def test_a_cancelled_run_ends_once_with_its_calls(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize(
+    ("how", "over"), [("cancelled", "CANCELLED cancelled"), ("lost", "HOST_LOST host_lost")]
+)
+async def test_a_run_that_is_cancelled_or_lost_ends_once_with_its_calls(
+    how: str, over: str, make_world: MakeWorld
+) -> None:
     begun = asyncio.Event()
 
     async def slow(arguments: dict[str, Any]) -> Any:
         begun.set()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async def play(run: HostedRun) -> None:
         run.call(1, tool="slow")
 
     world, diary = make_world(tools={"slow": slow}), Diary()
     world.events.add(diary)
-    await world.host(play)
+    host = await world.host(play)
     task = world.begin()
     await within(begun.wait())
-    task.cancel()
+    if how == "cancelled":
+        task.cancel()
+    else:
+        world.lose(host)
     await until(lambda: diary.said[-1].startswith("over"), "the end")
-    assert diary.said[-2:] == ["ended slow False slow None", "over CANCELLED cancelled"]
+    assert diary.said[-2:] == ["ended slow False slow None", f"over {over}"]
     assert diary.runs[0].calls[0].error == "in flight when the run ended: may have run"
 
 
@@ -140,17 +148,6 @@ async def test_what_never_gets_a_worker_is_told(make_world: MakeWorld) -> None:
         "over WORKER_UNAVAILABLE None",
         "over IMPORT_FAILURE None",
     ]
-
-
-async def test_a_lost_host_is_told(make_world: MakeWorld) -> None:
-    world, diary = make_world(), Diary()
-    world.events.add(diary)
-    host = await world.host(hold)
-    running = world.begin()
-    await host.until_runs(1)
-    world.lose(host)
-    await running
-    assert diary.said[-1] == "over HOST_LOST host_lost"
 
 
 async def test_a_watcher_that_raises_harms_nobody(

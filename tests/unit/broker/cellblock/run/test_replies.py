@@ -67,10 +67,14 @@ class Worker:
             assert self.replies.took(taken)
 
 
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
 @pytest.mark.parametrize("seed", range(20))
-async def test_all_are_read_in_order_and_few_wait_at_the_host(seed: int) -> None:
+async def test_all_are_read_in_order_and_few_wait_at_the_host(seed: int, worker: Worker) -> None:
     chance = random.Random(seed)
-    worker = Worker()
     for call_id in range(100):
         worker.replies.reply(call_id, True, b"x" * chance.choice((0, 1, 50, 99, 100, 101, 500, MOST)))
         assert worker.unread_bytes <= MOST + TOLD_FROM
@@ -81,8 +85,7 @@ async def test_all_are_read_in_order_and_few_wait_at_the_host(seed: int) -> None
     assert worker.read == list(range(100)) and worker.replies.has_room
 
 
-async def test_who_waits_for_room_gets_on_when_the_worker_reads() -> None:
-    worker = Worker()
+async def test_who_waits_for_room_gets_on_when_the_worker_reads(worker: Worker) -> None:
     assert worker.replies.room() is None
     for call_id in range(3):
         worker.replies.reply(call_id, True, b"x" * MOST)
@@ -96,15 +99,13 @@ async def test_who_waits_for_room_gets_on_when_the_worker_reads() -> None:
 
 
 @pytest.mark.parametrize("size", [0, TOLD_FROM, 301, 2**53 - 1])
-async def test_what_a_worker_cannot_have_read_is_not_believed(size: int) -> None:
-    worker = Worker()
+async def test_what_a_worker_cannot_have_read_is_not_believed(size: int, worker: Worker) -> None:
     worker.replies.reply(1, True, b"x" * 300)
     assert not worker.replies.took(size)
     assert worker.replies.took(300) and not worker.replies.took(300)
 
 
-async def test_an_answer_that_would_be_too_much_is_an_error() -> None:
-    worker = Worker()
+async def test_an_answer_that_would_be_too_much_is_an_error(worker: Worker) -> None:
     for call_id in range(1 + HELD_FACTOR + 2):
         worker.replies.reply(call_id, True, b"x" * MOST)
     while worker.unread:
@@ -114,8 +115,7 @@ async def test_an_answer_that_would_be_too_much_is_an_error() -> None:
     assert worker.read == list(range(HELD_FACTOR + 3)) and worker.replies.has_room
 
 
-async def test_none_is_sent_after_the_end() -> None:
-    worker = Worker()
+async def test_none_is_sent_after_the_end(worker: Worker) -> None:
     for call_id in range(3):
         worker.replies.reply(call_id, True, b"x" * MOST)
     worker.replies.close()

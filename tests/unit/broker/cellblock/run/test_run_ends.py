@@ -15,7 +15,7 @@ from cellblock.run.heard import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import HostedRun, MakeWorld, Play, World, codes, hold, succeed, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, hold, succeed, turns
 from support.waits import until, within
 
 
@@ -397,28 +397,26 @@ async def test_a_loop_that_stood_still_blames_no_host(
 
 
 LOGS = 10_000
-
-
-async def many_bytes(run: HostedRun) -> None:
-    for _ in range(LOGS // 100 + LOG_NOTE_BYTES // 100 + 1):
-        run.log("x" * 100)
-
-
-async def many_entries(run: HostedRun) -> None:
-    for _ in range(MAX_LOG_ENTRIES + 2):
-        run.log("")
-
-
-async def many_notices(run: HostedRun) -> None:
-    for _ in range(MAX_NOTICES + 1):
-        run.say(protocol.Notice(), b'{"code": "A", "message": "m"}')
+LOG = protocol.Log(level="log", ms=1)
+NOTICE = b'{"code": "A", "message": "m"}'
 
 
 @pytest.mark.parametrize(
-    ("play", "what"),
-    [(many_bytes, "more logs"), (many_entries, "more logs"), (many_notices, "more notices")],
+    ("message", "body", "times", "what"),
+    [
+        (LOG, b"x" * 100, LOGS // 100 + LOG_NOTE_BYTES // 100 + 1, "more logs"),
+        (LOG, b"", MAX_LOG_ENTRIES + 2, "more logs"),
+        (protocol.Notice(), NOTICE, MAX_NOTICES + 1, "more notices"),
+    ],
+    ids=["many bytes", "many entries", "many notices"],
 )
-async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, world: World) -> None:
+async def test_a_host_that_sends_without_end_is_lost(
+    message: protocol.Message, body: bytes, times: int, what: str, world: World
+) -> None:
+    async def play(run: HostedRun) -> None:
+        for _ in range(times):
+            run.say(message, body)
+
     host = await world.host(play)
     response = await world.run(limits={"maxLogBytes": LOGS})
     assert (codes(response)[0], response.result) == ("HOST_LOST", None)
@@ -435,11 +433,11 @@ async def test_what_an_honest_host_sends_at_its_cap_is_kept(world: World) -> Non
         run.log("x" * LOGS)
         run.log("[logs truncated: over maxLogBytes; later output is dropped]")
         for _ in range(MAX_NOTICES):
-            run.say(protocol.Notice(), b'{"code": "A", "message": "m"}')
+            run.say(protocol.Notice(), NOTICE)
         run.done(1)
 
     response = await world.played(play, limits={"maxLogBytes": LOGS})
-    assert response.result == 1 and len(response.logs) == 2 and len(response.diagnostics) == MAX_NOTICES
+    assert (response.result, len(response.logs), len(response.diagnostics)) == (1, 2, MAX_NOTICES)
     assert not world.failed
 
 

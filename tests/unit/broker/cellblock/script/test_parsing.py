@@ -89,10 +89,9 @@ async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
 
 async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     large = b"f();\n" * INLINE_BYTES
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(TooSlow):
         patch.setattr(parsing, "WALL_SECONDS", 0.0)
-        with pytest.raises(TooSlow):
-            await found(large)
+        await found(large)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TooComplex, match="ran out"):
         await found(large)
@@ -107,8 +106,7 @@ async def test_a_cancelled_caller_leaves_no_process() -> None:
 
     await until(started, "a process")
     children = started()
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    await cancelled([work])
     await gone(children)
 
 
@@ -151,6 +149,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     return Begun(monkeypatch)
 
 
+@pytest.fixture
+def parsers() -> Parsers:
+    return Parsers()
+
+
 def begin(parsers: Parsers, name: str, client: str, bound: QueueBound | None = None) -> asyncio.Task[Imports]:
     return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), bound))
 
@@ -161,8 +164,9 @@ async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_client_that_has_no_process_waits_for_none_of_anothers(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_a_client_that_has_no_process_waits_for_none_of_anothers(
+    begun: Begun, parsers: Parsers
+) -> None:
     noisy = [begin(parsers, f"noisy{number}", "noisy") for number in range(20)]
     await turns()
     assert begun.names == [f"noisy{number}" for number in range(SHARE)]
@@ -186,8 +190,7 @@ async def begin_and_end(parsers: Parsers, begun: Begun, name: str) -> None:
     await work
 
 
-async def test_clients_that_wait_take_turns(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_clients_that_wait_take_turns(begun: Begun, parsers: Parsers) -> None:
     tasks = [
         begin(parsers, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
     ]
@@ -202,16 +205,14 @@ async def test_clients_that_wait_take_turns(begun: Begun) -> None:
     await cancelled(tasks)
 
 
-async def test_small_scripts_wait_for_nobody(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_small_scripts_wait_for_nobody(begun: Begun, parsers: Parsers) -> None:
     tasks = [begin(parsers, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
     assert len((await parsers.parsed(MIXED, Account.of_one("0"))).statics) == 1
     await cancelled(tasks)
 
 
-async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun) -> None:
-    parsers = Parsers()
+async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun, parsers: Parsers) -> None:
     clients = [f"c{number}" for number in range(AT_ONCE + 2)]
     tasks = [begin(parsers, client, client) for client in clients]
     await turns()
@@ -225,13 +226,12 @@ async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun) -> No
     assert parsers.free == AT_ONCE and parsers.waiting == 0
 
 
-async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun) -> None:
-    parsers = Parsers(queue_wait_ms=50)
-    tasks = [begin(parsers, f"{number}", "one") for number in range(SHARE)]
+async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun, parsers: Parsers) -> None:
+    brief = Parsers(queue_wait_ms=50)
+    tasks = [begin(brief, f"{number}", "one") for number in range(SHARE)]
     await turns()
     with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
-        await within(parsers.parsed(large("late"), Account.of_one("one")))
-    parsers = Parsers()
+        await within(brief.parsed(large("late"), Account.of_one("one")))
     tasks += [begin(parsers, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
     parsers.close()
@@ -240,9 +240,8 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun)
     await cancelled(tasks)
 
 
-async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun) -> None:
+async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun, parsers: Parsers) -> None:
     queue: Admission[str] = Admission(queue_size=3)
-    parsers = Parsers()
     tasks = [begin(parsers, f"{number}", "noisy", queue.bound) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):
@@ -287,37 +286,24 @@ def parsed(source: bytes = SOURCE, *, typescript: bool = False, is_late: bool = 
     return trees.parse(source, typescript=typescript, is_late=lambda: is_late)
 
 
-def test_a_source_that_was_parsed_stays_nowhere() -> None:
-    parsed()
-    before = sys.getrefcount(SOURCE)
-    for _ in range(50):
-        parsed()
-    assert sys.getrefcount(SOURCE) == before, "the parser holds on to what it has read"
-
-
-def test_a_source_whose_parser_was_stopped_stays_nowhere() -> None:
-    before = sys.getrefcount(NEVER_ENDS)
-    for _ in range(10):
-        with pytest.raises(ValueError, match="Parsing failed"):
-            parsed(NEVER_ENDS, is_late=True)
-    assert sys.getrefcount(NEVER_ENDS) == before, "the parser holds on to what it has read"
-
-
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_nothing_that_the_parser_was_given_stays(*, is_stopped: bool) -> None:
+    source = NEVER_ENDS if is_stopped else SOURCE
+
+    def parse() -> None:
+        with pytest.raises(ValueError, match="Parsing failed") if is_stopped else contextlib.nullcontext():
+            parsed(source, is_late=is_stopped)
+
     def views() -> int:
         gc.collect()
         return sum(isinstance(one, memoryview) for one in gc.get_objects())
 
-    def parse() -> None:
-        with pytest.raises(ValueError) if is_stopped else contextlib.nullcontext():
-            parsed(NEVER_ENDS if is_stopped else SOURCE, is_late=is_stopped)
-
     parse()
-    before = views()
+    before = sys.getrefcount(source), views()
     for _ in range(50):
         parse()
-    assert views() < before + 50, "the parser holds on to views of what it has read"
+    assert sys.getrefcount(source) == before[0], "the parser holds on to what it has read"
+    assert views() < before[1] + 50, "the parser holds on to views of what it has read"
 
 
 def test_nodes_know_their_text_and_hold_the_source_no_longer_than_the_tree() -> None:
@@ -373,13 +359,10 @@ def test_parses_at_once_read_their_own_sources() -> None:
     assert all(at_once(parse, range(10, 42)))
 
 
-BOUND = 20.0
-"""Far more than these texts take."""
-
-
 def refused(code: str) -> bool:
     try:
-        find_imports(code.encode(), BOUND)
+        # Far more than these texts take.
+        find_imports(code.encode(), 20.0)
     except TooComplex as error:
         assert "nested too deeply" in str(error)
         return True

@@ -78,32 +78,75 @@ def test_what_only_looks_like_an_import(code: str) -> None:
     assert (script.static, script.dynamic, script.computed) == ([], [], False)
 
 
-def test_unknown_specifiers_stay_for_the_caller_to_refuse() -> None:
-    script = rewrite('import fs from "node:fs"; import * as a from "@codemode/x";')
-    assert [found.specifier for found in script.static] == ["node:fs", "@codemode/x"]
-    assert script.text == f'import fs from "node:fs"; import * as a from "{URL}";'
+@pytest.mark.parametrize(
+    ("code", "sent", "static", "dynamic", "computed"),
+    [
+        # Unknown specifiers stay for the caller to refuse.
+        (
+            'import fs from "node:fs"; import * as a from "@codemode/x";',
+            f'import fs from "node:fs"; import * as a from "{URL}";',
+            ["node:fs", "@codemode/x"],
+            [],
+            False,
+        ),
+        # An escape in a specifier resolves to nothing.
+        (
+            r'import a from "@codemode\/x"; await import("@codemode\x2fx");',
+            rf'import a from "@codemode\/x"; await import({FUNCTION}("@codemode\x2fx"));'
+            f"\n{imported(FUNCTION)}",
+            [r"@codemode\/x"],
+            [],
+            True,
+        ),
+        (
+            'import((await import("a")).b)',
+            f'import({FUNCTION}((await import({FUNCTION}("a"))).b))\n{imported(FUNCTION)}',
+            [],
+            ["a"],
+            True,
+        ),
+        # What has no argument is left to the engine.
+        ("import()", "import()", [], [], False),
+        # The function's name is used.
+        (
+            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import("a");',
+            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import({FUNCTION}3("a"));\n{imported(f"{FUNCTION}3")}',
+            [],
+            ["a"],
+            False,
+        ),
+        ('import("a") // end', f'import({FUNCTION}("a")) // end\n{imported(FUNCTION)}', [], ["a"], False),
+        (
+            'const t = `${await import("a")}`;',
+            f'const t = `${{await import({FUNCTION}("a"))}}`;\n{imported(FUNCTION)}',
+            [],
+            ["a"],
+            False,
+        ),
+    ],
+    ids=[
+        "unknown",
+        "an escape",
+        "in another",
+        "without an argument",
+        "a name like ours",
+        "a comment at the end",
+        "inside a template",
+    ],
+)
+def test_imports_are_found_and_rewritten(
+    code: str, sent: str, static: list[str], dynamic: list[str], computed: bool
+) -> None:
+    script = rewrite(code)
+    found = [one.specifier for one in script.static]
+    assert (script.text, found, script.dynamic, script.computed) == (sent, static, dynamic, computed)
 
 
-def test_an_escape_in_a_specifier_resolves_to_nothing() -> None:
-    script = rewrite(r'import a from "@codemode\/x"; await import("@codemode\x2fx");')
-    assert [found.specifier for found in script.static] == [r"@codemode\/x"]
-    assert URL not in script.text and (script.dynamic, script.computed) == ([], True)
-
-
-def test_positions_in_the_rewritten_text_map_back() -> None:
-    line = 'let a = "😀"; import b from "@codemode/b"; import c from "@codemode/long-name"; here; import("q"); there;'
-    script = rewrite("\n" + line)
-    text = script.text.split("\n")[1]
-
-    def column(text: str, word: str) -> int:
-        return len(text[: text.index(word)].encode("utf-16-le")) // 2 + 1
-
-    for word in ("let", "import b", "; import c", "here", "import(", "there"):
-        assert script.original_column(2, column(text, word)) == column(line, word), word
+def test_places_that_are_in_no_line_of_the_script_map_back() -> None:
+    script = rewrite('\nimport b from "@codemode/b"; import c from "@codemode/long-name";')
     # Inside a replacement there is no place of the original but its start.
-    assert script.original_column(2, column(text, URL) + 5) == column(line, '"@codemode/b"')
-    assert script.original_column(1, 7) == 7
-    assert script.original_column(99, 3) == 3
+    assert script.original_column(2, len('import b from "data:')) == len('import b from "')
+    assert [script.original_column(*place) for place in ((1, 7), (99, 3))] == [7, 3]
 
 
 STATEMENTS = [
@@ -181,26 +224,6 @@ def test_imports_of_types_are_none() -> None:
     script = rewrite(code)
     assert script.typescript
     assert [found.column for found in script.static] == [code.rindex('"zod"') + 1]
-
-
-@pytest.mark.parametrize(
-    ("code", "sent"),
-    [
-        (
-            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import("a");',
-            f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import({FUNCTION}3("a"));\n{imported(f"{FUNCTION}3")}',
-        ),
-        ('import("a") // end', f'import({FUNCTION}("a")) // end\n{imported(FUNCTION)}'),
-        (
-            'const t = `${await import("a")}`;',
-            f'const t = `${{await import({FUNCTION}("a"))}}`;\n{imported(FUNCTION)}',
-        ),
-    ],
-    ids=["the function's name is used", "a comment at the end", "inside a template"],
-)
-def test_the_function_of_dynamic_imports_is_appended_by_a_free_name(code: str, sent: str) -> None:
-    script = rewrite(code)
-    assert (script.text, script.dynamic) == (sent, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -340,27 +363,6 @@ def test_typescript_is_told_by_its_syntax(code: str, typescript: bool, media_typ
     assert (rewrite(code).typescript, rewrite(code).media_type) == (typescript, media_type)
 
 
-@pytest.mark.parametrize(
-    ("code", "sent", "dynamic", "computed"),
-    [
-        (
-            'import((await import("a")).b)',
-            f'import({FUNCTION}((await import({FUNCTION}("a"))).b))',
-            ["a"],
-            True,
-        ),
-        # What has no argument is left to the engine.
-        ("import()", "import()", [], False),
-    ],
-)
-def test_dynamic_imports_in_others_and_without_an_argument(
-    code: str, sent: str, dynamic: list[str], computed: bool
-) -> None:
-    script = rewrite(code)
-    assert script.text.split("\n")[0] == sent
-    assert (script.dynamic, script.computed) == (dynamic, computed)
-
-
 IMPORTS_A = 'import * as a from "@codemode/servers/a";\n'
 TOOL_URL = "data:text/javascript;base64,AAAA"
 
@@ -494,9 +496,11 @@ def test_only_the_edit_is_made() -> None:
         ("{ a; b }", ASSIGN),
         ("", ASSIGN),
         ("export default 1", ASSIGN),
+        # The result is named.
+        ("globalThis.__codemode_result__ = undefined;", None),
     ],
 )
-def test_the_fix_is_one_line(code: str, statement: str) -> None:
+def test_the_fix_is_one_line(code: str, statement: str | None) -> None:
     assert fix(IMPORTS_A + code) == statement
 
 
@@ -511,10 +515,6 @@ def test_a_result_that_is_a_variable_of_the_scripts_own_is_told(word: str) -> No
         "const a__codemode_result__ = 5;",
     ):
         assert "leave out" not in (find_imports(right.encode(), 2).fix or "")
-
-
-def test_no_fix_where_the_result_is_named() -> None:
-    assert fix("globalThis.__codemode_result__ = undefined;") is None
 
 
 def test_looking_for_a_return_in_nested_blocks_is_linear() -> None:

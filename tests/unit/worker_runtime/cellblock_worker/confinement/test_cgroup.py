@@ -51,6 +51,8 @@ def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process, json.loads(process.stdout.readline())
+            if process.returncode is None:
+                process.communicate("", timeout=60)
         finally:
             process.kill()
 
@@ -61,8 +63,6 @@ def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         if not said["paths"]:
             pytest.skip(f"no cgroup can be made here: {said['missing']}")
         yield process, said
-        if process.returncode is None:
-            process.communicate("", timeout=30)
 
 
 def test_the_caps_are_on_the_group_and_the_process_is_in_it(
@@ -98,10 +98,9 @@ def test_the_group_of_a_host_that_was_killed_is_removed_by_the_next_and_one_in_u
         killed.kill()
         killed.wait()
         assert all(Path(path).exists() for path in dead["paths"])
-    with host_in_a_group() as (following, _):
+    with host_in_a_group():
         assert not any(Path(path).exists() for path in dead["paths"])
         assert all(Path(path).exists() for path in living["paths"])
-        following.communicate("", timeout=30)
 
 
 def test_what_a_killed_host_left_running_is_ended_by_the_next(
@@ -115,13 +114,11 @@ def test_what_a_killed_host_left_running_is_ended_by_the_next(
         killed.kill()
         killed.wait()
         assert left.poll() is None
-        with host_in_a_group() as (following, _):
+        with host_in_a_group():
             assert left.wait(timeout=60) == -signal.SIGKILL
-            following.communicate("", timeout=60)
         # What takes its time to die leaves its group to the one after.
-        with host_in_a_group() as (last, _):
+        with host_in_a_group():
             assert not any(Path(path).exists() for path in dead["paths"])
-            last.communicate("", timeout=60)
 
 
 def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ hang()
 """
 
 
+async def ended(broker: Broker, body: bytes = b"{}", token: bytes = b"token") -> protocol.Ended:
+    """The end of a run."""
+    broker.say(RUN, token, body)
+    return await broker.end_of(token)
+
+
 async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
     serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,8 +50,7 @@ async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
     host, broker = await serve(ECHO, warm=2)
     await broker.status(warm=2, booting=0)
     assert not host.has_booted_many.is_set()
-    broker.say(RUN, b"one", b"1")
-    await broker.end_of(b"one")
+    await ended(broker)
     await broker.status(warm=2, running=0, booting=0)
     assert host.has_booted_many.is_set()
 
@@ -85,8 +90,7 @@ async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
         warm=warm,
     )
     await broker.status(warm=warm, booting=0)
-    broker.say(RUN, b"token", b"1")
-    await broker.end_of(b"token")
+    await ended(broker)
     assert broker.results() == [rehearsed]
 
 
@@ -108,9 +112,9 @@ async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_
         await broker.until(lambda: broker.run_of(b"token") == ["leased"])
         assert broker.of(protocol.Leased)[0].wall_ms >= 10
         broker.say(protocol.Reply(id=1, ok=True), b"token")
-    ended = await broker.end_of(b"token")
+    rejected = await broker.end_of(b"token")
     assert broker.run_of(b"token") == (["leased", "ended"] if lasts else ["ended"])
-    assert (ended.reason, ended.outcome) == ("finished", "rejection")
+    assert (rejected.reason, rejected.outcome) == ("finished", "rejection")
 
 
 async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
@@ -119,8 +123,7 @@ async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
     """Its end alone would say that it may not have."""
     monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
     _, broker = await serve("ready()\nread()\nos._exit(3)")
-    broker.say(RUN, b"token", b"{}")
-    assert ((await broker.end_of(b"token")).reason, broker.run_of(b"token")) == (
+    assert ((await ended(broker)).reason, broker.run_of(b"token")) == (
         "crashed",
         ["leased", "ended"],
     )
@@ -180,9 +183,8 @@ async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
 
     monkeypatch.setattr(host_module, "Worker", counted)
     _, broker = await start_host(warm=1, boot_parallel=1)
-    broker.say(RUN, b"token", b"{}")
-    ended = await broker.end_of(b"token")
-    assert ended.reason == "boot_failed" and ended.detail
+    failed = await ended(broker)
+    assert failed.reason == "boot_failed" and failed.detail
     assert host_module.BOOT_FAILURES_TOLERATED <= len(spawns) <= 6
     pauses = [after - before for before, after in itertools.pairwise(spawns)]
     assert min(pauses) >= 0.09
@@ -194,8 +196,7 @@ async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
     if broker.run_of(b"later") == ["ended"]:
         # One more boot of the broken kind was under way.
         await broker.status(warm=1)
-        broker.say(RUN, b"last", b"1")
-        assert (await broker.end_of(b"last")).reason == "finished"
+        assert (await ended(broker, token=b"last")).reason == "finished"
 
 
 async def test_malformed_messages_of_the_broker_are_dropped(serve: StartHost) -> None:
@@ -204,8 +205,7 @@ async def test_malformed_messages_of_the_broker_are_dropped(serve: StartHost) ->
     broker.raw(b"one part")
     for header in (b"\xc1", pack_header({"t": "done", "ms": 1}), pack_header({"t": "run"})):
         broker.raw(b"", header, b"")
-    broker.say(RUN, b"token", b"{}")
-    assert (await broker.end_of(b"token")).reason == "finished"
+    assert (await ended(broker)).reason == "finished"
 
 
 @pytest.mark.parametrize("way", ["stop", "shutdown"])
@@ -265,9 +265,8 @@ def test_what_is_no_configuration(text: str) -> None:
 async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(serve: StartHost) -> None:
     """What the worker sent must not come back whole in the reason: with it `Ended` would be over a header's cap."""
     _, broker = await serve('ready()\nread()\nframe(t="done", ms=0, **{"x" * 16_300: 0})\nhang()')
-    broker.say(RUN, b"run 1")
-    ended = await broker.end_of(b"run 1")
-    assert ended.reason == "protocol" and len(ended.detail) <= protocol.MAX_DETAIL_CHARS
+    broken = await ended(broker)
+    assert broken.reason == "protocol" and len(broken.detail) <= protocol.MAX_DETAIL_CHARS
     await broker.status(running=0, warm=1)
 
 

@@ -27,9 +27,6 @@ class World:
         for broker in range(brokers):
             self.places.join(broker)
 
-    def started(self, broker: int) -> int:
-        return self.running[broker] + sum(said is None for said in self.in_flight[broker])
-
     def hear(self, broker: int) -> None:
         if self.heard[broker]:
             self.limit[broker] = self.heard[broker].popleft()
@@ -37,7 +34,9 @@ class World:
         self.start(broker)
 
     def start(self, broker: int) -> None:
-        while self.waiting[broker] and self.started(broker) < self.limit[broker]:
+        while self.waiting[broker] and (
+            self.running[broker] + self.in_flight[broker].count(None) < self.limit[broker]
+        ):
             self.waiting[broker] -= 1
             self.in_flight[broker].append(None)
 

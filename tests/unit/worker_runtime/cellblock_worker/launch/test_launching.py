@@ -1,5 +1,6 @@
 """The launcher: children of this process, watched over by another one; and one such child: pipes, unread stdin, output
-floods, kill, reap, no descriptor left. Real small children."""
+floods, kill, reap, no descriptor left. Real small children. And a process that is started while its starter may be
+cancelled at any of its steps."""
 
 import asyncio
 import inspect
@@ -18,10 +19,11 @@ import psutil
 import pytest
 
 from cellblock_worker.base import lifetime
-from cellblock_worker.launch import launching
+from cellblock_worker.launch import launching, spawning
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launcher import LOOK_ORDERS
 from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
+from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
 from support.processes import alive, gone
 from support.waits import until, within
 
@@ -257,7 +259,7 @@ class Watcher:
         await until(lambda: text in self.output, "its output")
 
 
-def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
+def begun(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
     watcher = Watcher()
     order = SpawnRequest([(shutil.which(argv[0]) or argv[0]), *argv[1:]], {"PATH": "/usr/bin:/bin"})
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
@@ -273,7 +275,7 @@ def descriptors() -> set[str]:
 
 
 async def test_usage_is_reported() -> None:
-    _, watcher = spawn(sys.executable, "-S", "-c", "x = bytearray(32 << 20)\nfor _ in range(2000000): pass")
+    _, watcher = begun(sys.executable, "-S", "-c", "x = bytearray(32 << 20)\nfor _ in range(2000000): pass")
     assert await watcher.until_exit() == 0
     _, cpu_seconds, peak_bytes = watcher.exits[0]
     assert 0.01 < cpu_seconds < BOUND
@@ -283,14 +285,14 @@ async def test_usage_is_reported() -> None:
 
 
 async def test_the_environment_is_only_what_is_given_and_the_folder_is_the_root() -> None:
-    _, watcher = spawn("sh", "-c", "pwd; env")
+    _, watcher = begun("sh", "-c", "pwd; env")
     await watcher.until_exit()
     folder, *names = (line.partition("=")[0] for line in watcher.output.decode().splitlines())
     assert folder == "/" and set(names) <= {"PATH", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
 async def test_a_child_that_does_not_read_is_found_out_and_nothing_is_half_added() -> None:
-    process, watcher = spawn("sleep", "60", max_unsent_bytes=MIB)
+    process, watcher = begun("sleep", "60", max_unsent_bytes=MIB)
     block = b"x" * (256 * 1024)
     taken = 0
     while process.write(block):
@@ -303,7 +305,7 @@ async def test_a_child_that_does_not_read_is_found_out_and_nothing_is_half_added
 
 
 async def test_what_is_over_the_cap_at_once_is_refused_whole() -> None:
-    process, watcher = spawn("cat", max_unsent_bytes=1000)
+    process, watcher = begun("cat", max_unsent_bytes=1000)
     assert not process.write(b"y" * 1001)
     assert process.write(b"x" * 1000)
     await watcher.until_output(b"x" * 1000)
@@ -313,18 +315,18 @@ async def test_what_is_over_the_cap_at_once_is_refused_whole() -> None:
 
 async def test_a_refused_write_leaves_no_writer_behind_for_the_next_child() -> None:
     for _ in range(3):
-        process, watcher = spawn("sleep", "60", max_unsent_bytes=128 * 1024)
+        process, watcher = begun("sleep", "60", max_unsent_bytes=128 * 1024)
         while process.write(b"x" * 100_000):
             pass
         await end(process, watcher)
-    process, watcher = spawn("cat")
+    process, watcher = begun("cat")
     assert process.write(b"still works")
     await watcher.until_output(b"still works")
     await end(process, watcher)
 
 
 async def test_much_input_arrives_whole_and_in_order() -> None:
-    process, watcher = spawn("cat", max_unsent_bytes=16 * MIB)
+    process, watcher = begun("cat", max_unsent_bytes=16 * MIB)
     sent = b"".join(index.to_bytes(4, "big") for index in range(500_000))
     for at in range(0, len(sent), 70_000):
         assert process.write(sent[at : at + 70_000])
@@ -334,7 +336,7 @@ async def test_much_input_arrives_whole_and_in_order() -> None:
 
 
 async def test_an_output_flood_does_not_stall_the_loop() -> None:
-    process, watcher = spawn("sh", "-c", "exec yes")
+    process, watcher = begun("sh", "-c", "exec yes")
     await watcher.until_output(b"y\n" * 100_000)
     turns = 0
     deadline = time.monotonic() + 0.2
@@ -346,20 +348,20 @@ async def test_an_output_flood_does_not_stall_the_loop() -> None:
 
 
 async def test_the_last_of_stderr_is_kept_and_no_more() -> None:
-    process, watcher = spawn("sh", "-c", "head -c 1000000 /dev/zero >&2; printf 'the end' >&2")
+    process, watcher = begun("sh", "-c", "head -c 1000000 /dev/zero >&2; printf 'the end' >&2")
     await watcher.until_exit()
     assert process.stderr_tail == b"the end".rjust(STDERR_TAIL_BYTES, b"\0")
 
 
 async def test_output_before_the_exit_is_told_before_it() -> None:
-    _, watcher = spawn("sh", "-c", "head -c 3000000 /dev/zero")
+    _, watcher = begun("sh", "-c", "head -c 3000000 /dev/zero")
     assert await watcher.until_exit() == 0
     assert len(watcher.output) == 3_000_000
 
 
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "dies by itself"])
 async def test_its_end_takes_the_whole_group_and_cannot_be_trapped(killed: bool) -> None:
-    process, watcher = spawn("sh", "-c", "trap '' TERM INT HUP; sleep 600 & echo $!; wait")
+    process, watcher = begun("sh", "-c", "trap '' TERM INT HUP; sleep 600 & echo $!; wait")
     await watcher.until_output(b"\n")
     grandchild = psutil.Process(int(watcher.output))
     if killed:
@@ -372,7 +374,7 @@ async def test_its_end_takes_the_whole_group_and_cannot_be_trapped(killed: bool)
 
 
 async def test_what_has_left_the_group_finds_its_stdin_at_an_end() -> None:
-    process, watcher = spawn(
+    process, watcher = begun(
         "sh", "-c", "exec 3<&0; setsid sh -c 'echo there; read line <&3; echo end' & wait"
     )
     await watcher.until_output(b"there\n")
@@ -382,7 +384,7 @@ async def test_what_has_left_the_group_finds_its_stdin_at_an_end() -> None:
 
 
 async def test_kill_and_write_after_the_exit_do_nothing() -> None:
-    process, watcher = spawn("true")
+    process, watcher = begun("true")
     assert await watcher.until_exit() == 0
     process.kill()
     assert process.write(b"x")
@@ -391,24 +393,24 @@ async def test_kill_and_write_after_the_exit_do_nothing() -> None:
 
 
 async def test_writing_to_a_child_that_closed_its_stdin_is_no_error() -> None:
-    process, watcher = spawn("sh", "-c", "exec 0<&-; echo closed; sleep 60")
+    process, watcher = begun("sh", "-c", "exec 0<&-; echo closed; sleep 60")
     await watcher.until_output(b"closed")
     assert process.write(b"x")
     await end(process, watcher)
 
 
 async def test_a_program_that_does_not_exist() -> None:
-    process, watcher = spawn("/no/such/program")
+    process, watcher = begun("/no/such/program")
     assert await watcher.until_exit() == NOT_STARTED
     assert "/no/such/program" in (process.trouble or process.stderr_tail.decode())
 
 
 async def test_no_descriptor_and_no_zombie_is_left() -> None:
-    _, watcher = spawn("true")
+    _, watcher = begun("true")
     await watcher.until_exit()
     before = descriptors()
     for number in range(10):
-        process, watcher = spawn("sh", "-c", "echo out; echo err >&2; read x")
+        process, watcher = begun("sh", "-c", "echo out; echo err >&2; read x")
         if number % 2:
             process.kill()
         else:
@@ -417,3 +419,125 @@ async def test_no_descriptor_and_no_zombie_is_left() -> None:
         with pytest.raises(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
     assert descriptors() == before
+
+
+PIPE = asyncio.subprocess.PIPE
+STEPS = range(9)
+"""Turns of the loop before the cancellation; after the last of them the process is there."""
+A_SHELLS_START_SECONDS = 0.03
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(text) for file in folder.iterdir() if (text := file.read_text())]
+
+
+async def over(starting: asyncio.Task[Process]) -> None:
+    await within(asyncio.wait([starting]))
+
+
+async def test_it_starts_with_what_it_is_given() -> None:
+    process = await spawn("/bin/sh", "-c", "cat; exit 3", stdin=PIPE, stdout=PIPE)
+    output, _ = await process.communicate(b"given")
+    assert (process.returncode, output) == (3, b"given")
+
+
+async def test_what_cannot_be_started_says_so() -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        await spawn("/no-such-program", stdin=PIPE)
+
+
+@pytest.mark.parametrize(
+    "child",
+    ["sleep 600", "setsid cat <&3"],
+    ids=["in its group", "in a group of its own, at the end of its input"],
+)
+async def test_cancelled_at_any_step_it_ends_with_what_it_has_started(tmp_path: Path, child: str) -> None:
+    cancelled = 0
+    for steps in STEPS:
+        file = tmp_path / str(steps)
+        starting = asyncio.create_task(
+            spawn(
+                "/bin/sh",
+                "-c",
+                f"exec 3<&0; {child} & echo $! > {file}; wait",
+                stdin=PIPE,
+                stdout=PIPE,
+                start_new_session=True,
+            )
+        )
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        # The loop is held: the shell starts its child, and the pipes stay as they are.
+        time.sleep(A_SHELLS_START_SECONDS)  # noqa: ASYNC251
+        starting.cancel()
+        since = time.monotonic()
+        await over(starting)
+        assert time.monotonic() - since < REAP_BOUND_SECONDS
+        if starting.cancelled():
+            cancelled += 1
+        else:
+            kill(starting.result(), group=True)
+            await reaped(starting.result())
+    assert cancelled > 1
+    children = pids_in(tmp_path)
+    assert children
+    await gone(psutil.Process(pid) for pid in children if psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_one_without_a_group_is_killed_alone(times: int) -> None:
+    before = set(psutil.Process().children())
+    starting = asyncio.create_task(spawn("/bin/sleep", "600", stdin=PIPE, stdout=PIPE))
+    for _ in range(times):
+        await asyncio.sleep(0)
+        starting.cancel()
+    await over(starting)
+    assert starting.cancelled()
+    await gone(set(psutil.Process().children()) - before)
+
+
+async def test_a_start_that_fails_while_it_is_cancelled_is_a_cancellation() -> None:
+    starting = asyncio.create_task(spawn("/no-such-program"))
+    await asyncio.sleep(0)
+    starting.cancel()
+    await over(starting)
+    assert starting.cancelled()
+
+
+async def test_the_pipes_of_a_killed_process_are_closed_whoever_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning, "REAP_BOUND_SECONDS", 0.2)
+    child = f"setsid sleep 600 & echo $! > {tmp_path}/child; echo; wait"
+    process = await spawn("/bin/sh", "-c", child, stdout=PIPE, start_new_session=True)
+    await process.stdout.readline()
+    # Behind this `&` the shell may not have come to the child's session yet.
+    await until(lambda: os.getpgid(pids_in(tmp_path)[0]) != process.pid, "the child has left the group")
+    kill(process, group=True)
+    await reaped(process)
+    try:
+        assert await within(process.stdout.read()) == b""
+    finally:
+        os.kill(pids_in(tmp_path)[0], signal.SIGKILL)
+
+
+NO_PROCESS = """
+import asyncio, os, resource
+from cellblock_worker.launch.spawning import spawn
+
+async def main():
+    try:
+        await spawn("/bin/true")
+    except OSError as error:
+        print(error)
+
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+asyncio.run(main())
+"""
+
+
+def test_a_limit_on_processes_is_told() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=120)
+    assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr

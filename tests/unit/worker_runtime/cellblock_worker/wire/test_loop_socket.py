@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,11 @@ def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "inproc://pair" if request.param == "inproc" else f"ipc://{tmp_path}/s"
 
 
+def send_all(socket: LoopSocket, messages: Iterable[list[bytes]]) -> None:
+    for parts in messages:
+        socket.send(parts)
+
+
 def numbered(count: int) -> list[list[bytes]]:
     return [[b"", str(index).encode(), b"x" * 100] for index in range(count)]
 
@@ -91,11 +96,10 @@ def numbered(count: int) -> list[list[bytes]]:
 async def test_both_directions_keep_their_order(sockets: Sockets, endpoint: str) -> None:
     pair = Pair(sockets, endpoint)
     sent = numbered(3000)
-    for parts in sent:
-        pair.dealer.send(parts)
-    assert await pair.at_router.until(3000) == [[b"peer", *parts] for parts in sent]
-    for parts in sent:
-        pair.router.send([b"peer", *parts])
+    told = [[b"peer", *parts] for parts in sent]
+    send_all(pair.dealer, sent)
+    assert await pair.at_router.until(3000) == told
+    send_all(pair.router, told)
     assert await pair.at_dealer.until(3000) == sent
 
 
@@ -120,8 +124,7 @@ async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
     if endpoint.startswith("inproc"):
         router.bind(endpoint)
     dealer.connect(endpoint)
-    for parts in sent:
-        dealer.send(parts)
+    send_all(dealer, sent)
     if endpoint.startswith("ipc"):
         router.bind(endpoint)
     assert [parts[1:] for parts in await inbox.until(500)] == sent
@@ -196,8 +199,7 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
         pair.at_router(parts)
 
     pair = Pair(sockets, endpoint, heard=faulty)
-    for body in (b"bad", b"bad", b"good"):
-        pair.dealer.send([body])
+    send_all(pair.dealer, [[b"bad"], [b"bad"], [b"good"]])
     assert await pair.at_router.until(1) == [[b"peer", b"good"]]
     assert [str(error) for error in reported] == ["a defect of the receiver"] * 2
     loop.set_exception_handler(None)
@@ -221,8 +223,7 @@ async def most_in_a_turn(inbox: Inbox, count: int) -> int:
 async def test_a_flood_leaves_turns_to_others(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_socket, "DRAIN_BATCH", 50)
     pair = Pair(sockets, "inproc://flood")
-    for parts in numbered(5000):
-        pair.dealer.send(parts)
+    send_all(pair.dealer, numbered(5000))
     assert await most_in_a_turn(pair.at_router, 5000) <= 100
 
 
@@ -241,8 +242,7 @@ async def test_closing_from_inside_a_message_is_safe(sockets: Sockets, endpoint:
         pair.router.close()
 
     pair = Pair(sockets, endpoint, heard=last)
-    for _ in range(3):
-        pair.dealer.send([b"x"])
+    send_all(pair.dealer, [[b"x"]] * 3)
     await pair.at_router.until(1)
     await asyncio.sleep(0)
     assert pair.at_router.messages == [[b"peer", b"x"]]
@@ -259,9 +259,8 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
     deaf.send(b"hello")
     pair.dealer.send([b"hello"])
     await pair.at_router.until(2)
-    for number in range(600):
-        # Long enough that the kernel's buffers do not take all of them.
-        pair.router.send([b"deaf", str(number).encode(), b"x" * 10_000])
+    # Long enough that the kernel's buffers do not take all of them.
+    send_all(pair.router, ([b"deaf", str(number).encode(), b"x" * 10_000] for number in range(600)))
     sent = [[str(number).encode()] for number in range(50)]
     for parts in sent:
         pair.router.send([b"peer", *parts])
@@ -293,6 +292,5 @@ async def test_messages_that_take_long_leave_turns_to_others(
         pair.at_router(parts)
 
     pair = Pair(sockets, "inproc://long", heard=slowly)
-    for parts in numbered(40):
-        pair.dealer.send(parts)
+    send_all(pair.dealer, numbered(40))
     assert await most_in_a_turn(pair.at_router, 40) <= 6

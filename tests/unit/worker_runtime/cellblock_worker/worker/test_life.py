@@ -1,6 +1,5 @@
 """The states of a worker, rehearsed."""
 
-import base64
 import json
 import re
 import time
@@ -24,7 +23,7 @@ from cellblock_worker.worker.life import (
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
-from support.worker_owner import MIB, Owner, booted, make_run, script
+from support.worker_owner import MIB, Owner, booted, make_run, module, script
 
 ORDER = list(State)
 
@@ -77,10 +76,6 @@ def test_it_may_neither_grow_nor_compute_without_end() -> None:
     bond = Bond.begin(_run(), Usage(1.0, 1, data_bytes=1000))
     used = ((1.0 + CPU_SECONDS, 1000 + GROWTH_BYTES), (1.0, 1001 + GROWTH_BYTES), (1.1 + CPU_SECONDS, 1000))
     assert [bond.within(Usage(seconds, 1, data)) for seconds, data in used] == [True, False, False]
-
-
-def module(source: str) -> str:
-    return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
 
 
 each = pytest.mark.parametrize(

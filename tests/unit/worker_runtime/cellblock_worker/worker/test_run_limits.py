@@ -172,9 +172,6 @@ class Heard:
     async def a_kill(self) -> None:
         await until(lambda: self.killed, "a kill")
 
-    async def computes_often(self, times: int) -> None:
-        await until(lambda: len(self.computed) >= times, "it computes")
-
 
 class Blind(UsageReader):
     """Of a process that is there, on a machine without another descriptor."""
@@ -256,12 +253,12 @@ async def test_a_long_run_is_told_with_all_that_it_has_used(
     monkeypatch.setattr(run_limits, "LAST_SAMPLE_SECONDS", 0.02)
     heard, later = Heard(), Heard()
     watching = watch(heard, UsageReader(pid))
-    await heard.computes_often(2)
+    await until(lambda: len(heard.computed) >= 2, "it computes")
     watching.cancel()
     assert sum(heard.computed) == pytest.approx(watching.reported)
     assert watching.reported >= LONG_RUN_CPU_SECONDS
     told, another = watching.reported, watch(later, UsageReader(pid))
-    await later.computes_often(3)
+    await until(lambda: len(later.computed) >= 3, "it computes")
     another.cancel()
     assert watching.reported == told
 
@@ -399,8 +396,6 @@ async def test_it_is_over_no_sooner_than_its_time_and_no_later_than_with_its_all
 
 LIMIT = 32 * MIB
 BASE = Usage(0.01, 36 * MIB, 50 * MIB)
-OWN_PEAK = 45 * MIB
-SIGNALS = [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
 
 
 def unreadable(_: int) -> Usage:
@@ -410,28 +405,25 @@ def unreadable(_: int) -> Usage:
 @pytest.fixture
 def own_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process has taken at most is far below the limit."""
-    monkeypatch.setattr(usage, "own_peak", lambda: OWN_PEAK)
+    monkeypatch.setattr(usage, "own_peak", lambda: 45 * MIB)
 
 
 with_own_peak = pytest.mark.usefixtures("own_peak")
 
 
-def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0) -> str:
+def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0, looks: bool = True) -> str:
     """The verdict; `data` and `grown` in MiB over the baseline."""
-    evidence = MemoryEvidence()
-    evidence.sample(BASE)
-    evidence.sample(BASE._replace(data_bytes=BASE.data_bytes + data * MIB))
+    evidence, run = MemoryEvidence(), make_run(memory_bytes=LIMIT)
     # What was taken once counts, even if a later look saw less.
-    evidence.sample(BASE)
-    return _cause(returncode, stderr, evidence, BASE.peak_bytes + grown * MIB)
+    for seen in (BASE, BASE._replace(data_bytes=BASE.data_bytes + data * MIB), BASE) if looks else ():
+        evidence.sample(seen)
+    peak = BASE.peak_bytes + grown * MIB
+    return why_it_ended(returncode, stderr, evidence, run, cpu_seconds=0.0, peak_bytes=peak)[0]
 
 
-def _cause(returncode: int, stderr: bytes, evidence: MemoryEvidence, peak_bytes: int) -> str:
-    run = make_run(memory_bytes=LIMIT)
-    return why_it_ended(returncode, stderr, evidence, run, cpu_seconds=0.0, peak_bytes=peak_bytes)[0]
-
-
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
+)
 @pytest.mark.parametrize(
     ("reason", "data", "grown"),
     [
@@ -496,7 +488,7 @@ def test_this_processs_own_peak_is_the_kernels_and_one_that_cannot_be_read_prove
 
 @with_own_peak
 def test_without_a_look_there_is_no_baseline_and_no_verdict() -> None:
-    assert _cause(-signal.SIGSEGV, b"", MemoryEvidence(), 900 * MIB) == "crashed"
+    assert cause(-signal.SIGSEGV, grown=900, looks=False) == "crashed"
 
 
 @with_own_peak

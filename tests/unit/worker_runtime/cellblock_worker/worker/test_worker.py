@@ -5,6 +5,7 @@ what it said is not believed."""
 import itertools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -93,11 +94,8 @@ ARENA_BYTES = 64 * MIB
 
 def arenas_of(pid: int) -> int:
     """Counts what malloc has reserved for single threads."""
-    places: list[tuple[int, int, str]] = []
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        span, mode, *_ = line.split()
-        first, _, last = span.partition("-")
-        places.append((int(first, 16), int(last, 16), mode))
+    found = re.findall(r"(?m)^(\w+)-(\w+) (\S+)", Path(f"/proc/{pid}/maps").read_text())
+    places = [(int(first, 16), int(last, 16), mode) for first, last, mode in found]
     return sum(
         first % ARENA_BYTES == 0
         and used == "rw-p"

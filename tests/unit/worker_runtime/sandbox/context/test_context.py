@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock_worker.confinement import confinement
-from support.context_worker import ContextWorker
-from support.worker_owner import booted, make_run, script
+from support.worker_owner import ContextWorker, booted, make_run, script
 
 
 @pytest.fixture(scope="module")

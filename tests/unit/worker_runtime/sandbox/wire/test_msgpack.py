@@ -1,68 +1,43 @@
 """The sandbox's header codec against the host's full msgpack library, both ways, many cases in one Deno process."""
 
 import base64
-import json
 import random
 import re
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import deno
 import msgpack
 import msgspec
-import pytest
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from fuzz.mutate import packed
-
-SANDBOX = Path(__file__).parents[5] / "worker_runtime" / "sandbox"
+from fuzz.typescript import answered
 
 # Reads {"encode": [header], "decode": [base64]}; answers each with the base64 or header, or the error's name.
 PROGRAM = """
-import {{ decodeHeader, encodeHeader }} from "{sandbox}/wire/frames.ts";
-const {{ encode, decode }} = JSON.parse(await new Response(Deno.stdin.readable).text());
+import { decodeHeader, encodeHeader } from "SANDBOX/wire/frames.ts";
+const { encode, decode } = JSON.parse(await new Response(Deno.stdin.readable).text());
 const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 const textOf = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
-const attempt = (action) => {{
-  try {{
-    return {{ value: action() }};
-  }} catch (error) {{
-    return {{ error: error.name }};
-  }}
-}};
-console.log(JSON.stringify({{
+const attempt = (action) => {
+  try {
+    return { value: action() };
+  } catch (error) {
+    return { error: error.name };
+  }
+};
+console.log(JSON.stringify({
   encode: encode.map((header) => attempt(() => textOf(encodeHeader(header)))),
   decode: decode.map((bytes) => attempt(() => decodeHeader(bytesOf(bytes)))),
-}}));
+}));
 """
 
-Codec = Callable[..., dict[str, list[dict[str, Any]]]]
 
-
-@pytest.fixture
-def codec(tmp_path: Path) -> Codec:
-    """Runs the TypeScript codec on headers to encode and bytes to decode."""
-
-    def run(encode: list[Any] | None = None, decode: list[bytes] | None = None) -> Any:
-        program = tmp_path / "codec.ts"
-        program.write_text(PROGRAM.format(sandbox=SANDBOX.as_uri()))
-        cases = {"encode": encode or [], "decode": [base64.b64encode(raw).decode() for raw in decode or []]}
-        done = subprocess.run(
-            [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--no-remote", "--no-npm", str(program)],
-            input=json.dumps(cases),
-            env={"NO_COLOR": "1", "DENO_DIR": str(tmp_path / "deno")},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
+def codec(encode: Sequence[Any] = (), decode: Sequence[bytes] = ()) -> dict[str, list[dict[str, Any]]]:
+    """What the TypeScript codec makes of headers to encode and bytes to decode."""
+    given = {"encode": encode, "decode": [base64.b64encode(raw).decode() for raw in decode]}
+    return answered(PROGRAM, given)
 
 
 INTEGERS = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**40 + 1, 2**53 - 1]
@@ -116,7 +91,7 @@ def in_js_order(header: dict[str, Any]) -> dict[str, Any]:
     return {key: header[key] for key in [*first, *(key for key in header if key not in first)]}
 
 
-def test_what_the_sandbox_encodes_the_host_reads(codec: Codec) -> None:
+def test_what_the_sandbox_encodes_the_host_reads() -> None:
     cases = headers() + examples()
     written = [base64.b64decode(answer["value"]) for answer in codec(encode=cases)["encode"]]
     assert [msgpack.unpackb(one) for one in written] == cases
@@ -124,14 +99,14 @@ def test_what_the_sandbox_encodes_the_host_reads(codec: Codec) -> None:
     assert written == [pack_header(in_js_order(case)) for case in cases]
 
 
-def test_what_the_host_encodes_the_sandbox_reads(codec: Codec) -> None:
+def test_what_the_host_encodes_the_sandbox_reads() -> None:
     cases = headers() + examples()
     answers = codec(decode=[pack_header(case) for case in cases])["decode"]
     # A key called __proto__ must be a key like any other, and JSON can carry it.
     assert [answer["value"] for answer in answers] == cases
 
 
-def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value(codec: Codec) -> None:
+def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value() -> None:
     unwanted = [{"a": -1}, {"a": 1.5}, {"a": 2**53}, {"a": [1]}, {"a": {}}, {str(i): 0 for i in range(16)}]
     answers = codec(encode=[*unwanted, {"a": "x" * 65_536}])["encode"]
     assert [answer.get("error") for answer in answers] == ["RangeError"] * 7

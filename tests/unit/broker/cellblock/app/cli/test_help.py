@@ -4,11 +4,9 @@ import argparse
 import pkgutil
 import re
 import shlex
-import sys
 
 import pytest
 
-from cellblock.app import process_memory
 from cellblock.app.cli.help import (
     EXIT_CODES,
     EXIT_NO,
@@ -22,7 +20,6 @@ from cellblock.app.cli.help import (
 )
 from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
-from cellblock.app.process_memory import SWITCH_SECONDS
 
 PARSER = make_parser()
 COMMANDS = dict(all_commands(PARSER))
@@ -135,16 +132,3 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["help", "serv"])
     assert "Did you mean `cellblock serve`?" in capsys.readouterr().err
-
-
-def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sys.getswitchinterval()
-    monkeypatch.setattr(process_memory, "is_own", False)
-    try:
-        # Commands that other tests run in this process may have set it.
-        sys.setswitchinterval(5 * SWITCH_SECONDS)
-        process_memory.own_process()
-        assert process_memory.is_own
-        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
-    finally:
-        sys.setswitchinterval(before)

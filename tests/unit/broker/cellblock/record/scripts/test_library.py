@@ -48,6 +48,11 @@ def library(tmp_path: Path) -> Library:
     return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts", tmp_path / "state")
 
 
+@pytest.fixture
+def one(tmp_path: Path) -> Library:
+    return library(tmp_path)
+
+
 def trial(text: str) -> Trial:
     recording = Recording(
         made_by="",
@@ -64,8 +69,7 @@ def trial(text: str) -> Trial:
     return Trial(recording, {"said": text}, {})
 
 
-def test_a_version_runs_when_it_was_approved(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_a_version_runs_when_it_was_approved(one: Library) -> None:
     script = one.write("report", HEADER, "1", trial("1"), replace=False)
     assert one.approvals.get("report") is None
     first = one.approvals.approve(script)
@@ -80,8 +84,7 @@ def test_a_version_runs_when_it_was_approved(tmp_path: Path) -> None:
     assert one.approvals.all() == {}
 
 
-def test_a_damaged_approval_lets_nothing_in(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_a_damaged_approval_lets_nothing_in(tmp_path: Path, one: Library) -> None:
     one.approvals.approve(format_script("report", HEADER, "1"))
     file = tmp_path / "state" / "scripts" / "report.json"
     whole = file.read_bytes()
@@ -97,8 +100,7 @@ def test_a_damaged_approval_lets_nothing_in(tmp_path: Path) -> None:
     assert one.approvals.get("other") is None
 
 
-def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path, one: Library) -> None:
     script = one.write("report", HEADER, "1", trial("hunter2"), replace=False)
     assert one.trial(script).input == {"said": "hunter2"}
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
@@ -128,8 +130,9 @@ def test_what_a_strangers_recording_holds_spoils_no_test(answer: bytes, grants: 
     assert [*header_of(recording, "1", catalog, {})[0].tools] == ["s.t"]
 
 
-def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = library(tmp_path)
+def test_clients_propose_no_more_than_a_person_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: Library
+) -> None:
     monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING", 2)
     one.approvals.approve(one.write("a", HEADER, "1", trial("a"), replace=False))
     one.write("b", HEADER, "1", trial("b"), replace=False)
@@ -150,8 +153,7 @@ def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch
         one.check_room()
 
 
-def test_hostile_folders_are_refused(tmp_path: Path) -> None:
-    one = library(tmp_path)
+def test_hostile_folders_are_refused(tmp_path: Path, one: Library) -> None:
     folder = tmp_path / "scripts"
     folder.mkdir()
     secret = tmp_path / "secret.ts"
@@ -159,15 +161,14 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     (folder / "report.ts").symlink_to(secret)
     os.mkfifo(folder / "pipe.ts")
     (folder / "folder.ts").mkdir()
-    for name in ("report", "pipe", "folder"):
+    outside = ("../secret", "..", "/etc/passwd")
+    for name in ("report", "pipe", "folder", *outside):
         with pytest.raises(BadScript):
             one.file(name)
     with pytest.raises(BadScript):
         one.write("report", HEADER, "1", trial("1"), replace=True)
     assert "secret" in secret.read_text()
-    for name in ("../secret", "..", "/etc/passwd"):
-        with pytest.raises(BadScript):
-            one.file(name)
+    for name in outside:
         with pytest.raises(BadScript):
             one.approvals.get(name)
 
@@ -197,8 +198,7 @@ def test_concurrent_saves_lose_none_and_mix_none(tmp_path: Path) -> None:
         assert one.trial(script).recording.code == script.code
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = library(tmp_path)
+def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch, one: Library) -> None:
     before = one.write("report", HEADER, "1", trial("1"), replace=False)
 
     def full(_descriptor: int) -> None:
@@ -264,13 +264,6 @@ def test_what_is_written_comes_back(description: str, code: str, tools: dict[str
     script = format_script("one", header, code)
     assert (script.header, script.code) == (header, code)
     assert read_script("one", script.text.encode()) == script
-
-
-def test_an_end_of_a_comment_in_a_header_ends_no_comment() -> None:
-    header = Header(description="*/ globalThis.__codemode_result__ = 1; /*")
-    script = format_script("one", header, CODE)
-    assert script.header == header
-    assert script.text.count("*/") == 1
 
 
 @pytest.mark.parametrize(
@@ -364,12 +357,14 @@ def test_the_input_stands_behind_the_first_imports(code: str, runs: str) -> None
     assert runs in text
     assert text.count("\n") == script.text.count("\n")
     assert 'JSON.parse("' in script.with_input({"since": "2026", "__proto__": {"a": 1}})
-
-
-def test_a_large_input_is_refused() -> None:
-    script = format_script("one", Header(description="x", input=INPUT), CODE)
     with pytest.raises(BadScript, match="over"):
         script.with_input({"since": "x" * 300_000})
+
+
+def test_an_end_of_a_comment_in_a_header_ends_no_comment() -> None:
+    header = Header(description="*/ globalThis.__codemode_result__ = 1; /*")
+    script = format_script("one", header, CODE)
+    assert (script.header, script.text.count("*/")) == (header, 1)
 
 
 def test_words_are_no_part_of_a_schemas_digest() -> None:
@@ -439,9 +434,9 @@ def test_a_schema_says_no_more_than_one_value_shows(shown: Any, fits: Any, not_f
 
 def test_an_input_has_the_names_that_it_had() -> None:
     validator = InputValidator(input_schema({"since": "x", "limit": None, "a-b": 3}), strict=True)
-    assert validator.check({"since": "y", "limit": 5, "a-b": 0.5}) is None
-    assert validator.check({"since": "y", "limit": 5}) is not None
-    assert validator.check({"since": "y", "limit": 5, "a-b": 3, "c": 1}) is not None
+    all_given = {"since": "y", "limit": 5, "a-b": 0.5}
+    inputs = (all_given, {"since": "y", "limit": 5}, {**all_given, "c": 1})
+    assert [validator.check(one) is None for one in inputs] == [True, False, False]
     assert input_schema({}) == NO_INPUT
 
 

@@ -1,10 +1,14 @@
-"""Which tools a client and a request have. Whatever a request says, it has no more than its client."""
+"""Which tools a client, a named token and a request have: a token and a request have no more than their client. Named
+tokens are made once, and kept as hashes.
+"""
 
 import fnmatch
 import gc
 import json
+import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -18,13 +22,18 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.settings.policy import Grant, PolicySettings
 from cellblock.base.settings.settings import CellblockSettings
+from cellblock.base.store import LocalStore
+from cellblock.fleet.shared_state import SharedState
 from cellblock.run.flows import secrets
 from cellblock.run.policy import counts, rules
 from cellblock.run.policy.grants import Grants, Layer, any_fits, effect_of, fits, glob, may_fit_server
+from cellblock.run.policy.named_tokens import MAX_FILE_BYTES, NamedTokens
 from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 from cellblock.run.request import read_request
 from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
+from support.at_once import at_once
+from support.shared_rows import AnyStore
 
 
 def server(server_id: str, **tools: dict[str, Any] | None) -> ServerEntry:
@@ -385,3 +394,138 @@ def test_every_code_is_explained() -> None:
 def test_the_defaults_are_those_of_the_page() -> None:
     assert f"**{rules.APPROVAL_SECONDS:g} seconds** for one answer" in PAGE
     assert f"{rules.MAX_QUESTIONS} questions" in PAGE
+
+
+FILES = Catalog(1, {"files": server("files", read=READS, write=WRITES)})
+
+
+def shown(policy: Policy, principal: str, asked: Grant | None = None) -> list[str]:
+    grants = policy.grants_of(principal, asked)
+    catalog = FILES if grants is None else grants.narrowed(FILES)
+    return [tool.tool_name for one in catalog.servers.values() for tool in one.tools]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> NamedTokens:
+    return NamedTokens(LocalStore(tmp_path))
+
+
+def test_only_its_hash_is_kept(tmp_path: Path) -> None:
+    tokens = NamedTokens(LocalStore(tmp_path / "s"))
+    token = tokens.create("ci")
+    file = tmp_path / "s" / "tokens" / "ci.json"
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    assert token.startswith("cellblock.ci.") and token.rpartition(".")[2] not in file.read_text()
+    assert tokens.name_of(token) == "ci" and tokens.create("other") != token
+    assert [issued.name for issued in tokens.all()] == ["ci", "other"]
+
+
+def test_another_process_sees_it_come_and_go(store_of_broker: Callable[[], AnyStore]) -> None:
+    def look() -> None:
+        if isinstance(there_in, SharedState):
+            there_in.rows.read()
+
+    there_in = store_of_broker()
+    here, there = NamedTokens(store_of_broker()), NamedTokens(there_in)
+    assert not there.any and there.all() == []
+    token = here.create("ci", grants=Grant(tools=["files.read"]))
+    look()
+    assert there.any and there.name_of(token) == "ci"
+    assert there.grant_of("token:ci") == Grant(tools=["files.read"])
+    here.revoke("ci")
+    look()
+    assert there.name_of(token) is None and not there.any
+    # A new one of the same name is another token.
+    again = here.create("ci")
+    look()
+    assert there.name_of(token) is None and there.name_of(again) == "ci"
+
+
+def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callable[[], AnyStore]) -> None:
+    def make(_: int) -> str | None:
+        try:
+            return NamedTokens(store_of_broker()).create("ci")
+        except ConfigError:
+            return None
+
+    (made,) = filter(None, at_once(make, range(32)))
+    tokens = NamedTokens(store_of_broker())
+    assert tokens.name_of(made) == "ci" and [issued.name for issued in tokens.all()] == ["ci"]
+
+
+def test_one_that_is_over_is_no_token(tokens: NamedTokens) -> None:
+    assert tokens.name_of(tokens.create("ci", expires=1)) is None
+    assert [issued.problem for issued in tokens.all()] == ["it has expired"]
+    assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Ann", "a.b", "../token", "a/b", "-a", "ä", "a" * 64, "a\n", "a\0", "ci "]
+)
+def test_names_that_are_none(tmp_path: Path, name: str, tokens: NamedTokens) -> None:
+    (tmp_path / "token").write_text("mine")
+    with pytest.raises(ConfigError, match="no name for a token"):
+        tokens.create(name)
+    with pytest.raises(ConfigError, match="There is no token"):
+        tokens.revoke(name)
+    assert tokens.name_of(f"cellblock.{name}.{'a' * 43}") is None
+    assert [file.name for file in tmp_path.iterdir()] == ["token"]
+
+
+def rewritten(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+CHANGED: dict[str, Callable[[Path], object]] = {
+    "mode": lambda file: file.chmod(0o640),
+    "damaged": lambda file: file.write_text("{"),
+    "other": lambda file: rewritten(file, name="cd"),
+    "large": lambda file: file.write_text(file.read_text() + " " * MAX_FILE_BYTES),
+    "hash": lambda file: rewritten(file, sha256="", grants={}),
+}
+NO_FILE: dict[str, Callable[[Path], object]] = {
+    "link": lambda file: file.symlink_to(file.parents[1] / "kept"),
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("wrong", [*CHANGED, *NO_FILE])
+def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wrong: str) -> None:
+    token = NamedTokens(LocalStore(tmp_path)).create("ci")
+    file = tmp_path / "tokens" / "ci.json"
+    if wrong in NO_FILE:
+        file.rename(tmp_path / "kept")
+    (CHANGED | NO_FILE)[wrong](file)
+    reader = NamedTokens(LocalStore(tmp_path))
+    assert reader.name_of(token) is None
+    assert shown(Policy(PolicySettings(), ["files"], reader), "token:ci") == []
+    assert [issued.problem is not None for issued in reader.all()] == [True]
+    if wrong in NO_FILE:
+        with pytest.raises(ConfigError, match="not a file of Cellblock's"):
+            reader.revoke("ci")
+        assert (tmp_path / "kept").is_file()
+
+
+def test_its_grant_takes_away_from_the_policys(tokens: NamedTokens) -> None:
+    tokens.create("all")
+    tokens.create("reader", grants=Grant(tools=["files.read"]))
+    tokens.create("writer", grants=Grant(tools=["files.write"]))
+    wide = Policy(PolicySettings(), ["files"], tokens)
+    assert wide.grants_of("token:all") is None and wide.grants_of("token") is None
+    asked = (None, Grant(tools=["files.*"]), Grant(tools=["files.write"]))
+    assert [shown(wide, "token:reader", one) for one in asked] == [["read"], ["read"], []]
+    settings = PolicySettings(
+        default=Grant(tools=["files.read"]), clients={"token:all": Grant(), "token": Grant(tools=[])}
+    )
+    narrow = Policy(settings, ["files"], tokens)
+    found = [shown(narrow, f"token:{name}") for name in ("all", "reader", "writer")]
+    assert found == [["read", "write"], ["read"], []]
+    tokens.revoke("reader")
+    assert shown(wide, "token:reader") == [] == shown(wide, "token:nobody")
+
+
+def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tokens: NamedTokens) -> None:
+    tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
+    policies = [Policy(PolicySettings(), [name], tokens) for name in ("files", "documents")]
+    assert [shown(policy, "token:ci") for policy in policies] == [["read", "write"], []]

@@ -1,17 +1,23 @@
-"""What clients have used, and what they are told first of it."""
+"""What clients are told, each by its name: what the tool is called, how long its description is, what they have
+used; and what a failed run looks like, with the SDK's client in memory."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
-from mcp import Client
-from mcp_types import Implementation
+from mcp import Client, MCPError
 
+from cellblock.app.cli.importing.known import CLIENTS
+from cellblock.base.settings.settings import FrontendSettings
 from cellblock.run.policy.asking import Caller
-from cellblock.run.response import RunResponse, TraceEntry
+from cellblock.run.response import Diagnostic, RunResponse, TraceEntry
 from cellblock.serve.mcp import use
 from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, tool_name_for
 from cellblock.serve.mcp.use import (
     MAX_NAME_CHARS,
     MAX_NAMES,
@@ -23,9 +29,10 @@ from cellblock.serve.mcp.use import (
 )
 from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.types.typescript import declare_server
+from support.documents import ROOT
 from support.entries import settings
 from support.standing_service import StandingService, server
-from support.waits import until
+from support.waits import until, within
 
 
 async def noted(folder: Path, *servers: str, principal: str = "editor") -> None:
@@ -95,6 +102,14 @@ async def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) 
     assert UseLog(tmp_path / "missing").ranked("editor") == []
 
 
+def client(service: Any, name: str = "someone", mode: Any = "legacy", version: str = "1") -> Client:
+    return Client(
+        FrontServer(service, version="1").open(),
+        mode=mode,
+        client_info=types.Implementation(name=name, version=version),
+    )
+
+
 class Naming(StandingService):
     """The script is the ids of the servers that it imports, apart by commas."""
 
@@ -103,23 +118,23 @@ class Naming(StandingService):
         return RunResponse(logs=[], diagnostics=[], servers=tuple(name.strip() for name in names))
 
 
-async def brought(client: Client, code: str) -> dict[str, str]:
-    result = await client.call_tool("codemode.run", {"code": code})
+async def brought(asking: Client, code: str) -> dict[str, str]:
+    result = await asking.call_tool("codemode.run", {"code": code})
     assert result.structured_content is not None
     return result.structured_content.get("declarations", {})
 
 
 async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
-    about = settings(tmp_path, frontend={"declaration_chars": 0})
-    service = Naming(about, server("a", "one"), server("b", "two"))
-    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
-        assert list(await brought(client, "a")) == ["a"]
-        assert await brought(client, "a") == {}
+    made = settings(tmp_path, frontend={"declaration_chars": 0})
+    service = Naming(made, server("a", "one"), server("b", "two"))
+    async with client(service, mode="auto") as one:
+        assert list(await brought(one, "a")) == ["a"]
+        assert await brought(one, "a") == {}
         # Connected anew with the same tools, then with others.
         service.show(server("a", "one"), server("b", "two"))
-        assert list(await brought(client, "a,b,gone")) == ["b"]
+        assert list(await brought(one, "a,b,gone")) == ["b"]
         service.show(server("a", "one", "more"), server("b", "two"))
-        assert "function more(" in (await brought(client, "a,b"))["a"]
+        assert "function more(" in (await brought(one, "a,b"))["a"]
 
 
 @pytest.mark.parametrize(
@@ -135,18 +150,16 @@ async def test_a_description_is_as_long_as_its_client_shows_and_what_it_has_is_n
     tmp_path: Path, name: str, version: str, chars: int, typed: bool
 ) -> None:
     few, many = server("a", "write_one", "get_one"), server("b", *(f"get_{n}" for n in range(99)))
-    service = Naming(settings(tmp_path), few, many)
-    about = Implementation(name=name, version=version)
-    async with Client(FrontServer(service, version="1").open(), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
-        [tool] = (await client.list_tools()).tools
+    async with client(Naming(settings(tmp_path), few, many), name, version=version) as one:
+        [tool] = (await one.list_tools()).tools
         text = tool.description or ""
         assert len(text) <= chars and 'import { get_one } from "@codemode/servers/a"' in text
         assert "- a: get_one, write_one" in text and ("function get_one(" in text) is typed
         assert ("at the end of this description" in text) is (name == "some-other")
-        assert list(await brought(client, "a//get_one()")) == ([] if typed else ["a"])
+        assert list(await brought(one, "a//get_one()")) == ([] if typed else ["a"])
         # What had no room comes at its first reference.
         if name == "claude-code":
-            assert "function get_98(" in (await brought(client, "b//get_98()"))["b"]
+            assert "function get_98(" in (await brought(one, "b//get_98()"))["b"]
 
 
 async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_path: Path) -> None:
@@ -156,12 +169,10 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
     service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
 
     async def told(name: str) -> str:
-        about = Implementation(name=name, version="1")
-        front = FrontServer(service, version="1").open()  # type: ignore[arg-type]
-        async with Client(front, mode="legacy", client_info=about) as client:
-            before = await client.list_tools()
-            await brought(client, "b" if name == "editor" else "")
-            assert (await client.list_tools()).tools == before.tools
+        async with client(service, name) as one:
+            before = await one.list_tools()
+            await brought(one, "b" if name == "editor" else "")
+            assert (await one.list_tools()).tools == before.tools
             return before.tools[0].description or ""
 
     assert "function tool_19(" not in await told("editor")
@@ -184,14 +195,11 @@ class Calling(Naming):
 async def test_a_tool_that_a_client_has_called_is_described_first_at_its_next_start(tmp_path: Path) -> None:
     service = Calling(settings(tmp_path), server("a", "put"), server("b", *(f"put_{n}" for n in range(99))))
     service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
-    about = Implementation(name="claude-code", version="3.0")
     texts: list[str] = []
     for _ in range(2):
-        async with Client(
-            FrontServer(service, version="1").open(), mode="legacy", client_info=about
-        ) as client:  # type: ignore[arg-type]
-            texts.append((await client.list_tools()).tools[0].description or "")
-            await client.call_tool("codemode.run", {"code": ""})
+        async with client(service, "claude-code", version="3.0") as one:
+            texts.append((await one.list_tools()).tools[0].description or "")
+            await one.call_tool("codemode.run", {"code": ""})
         await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
     assert [("function put_98(" in text, ": put_98, put_0," in text) for text in texts] == [
         (False, False),
@@ -200,3 +208,94 @@ async def test_a_tool_that_a_client_has_called_is_described_first_at_its_next_st
     assert all(
         len(text) <= 4_096 and ", ".join(ERROR_CLASSES) in text and "`diagnostics`" in text for text in texts
     )
+
+
+class Answering(StandingService):
+    """Fails at every script but `fine`."""
+
+    async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:
+        warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")
+        failed = Diagnostic(severity="error", code="UNCAUGHT_EXCEPTION", message="no")
+        found = [warning] if raw["code"] == "fine" else [warning, failed]
+        return RunResponse(logs=[], diagnostics=found)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize(
+    ("frontend", "name", "shown"),
+    [
+        ({}, "someone", TOOL_NAME),
+        ({}, "mcp", TOOL_NAME),
+        ({}, "claude-ai", PLAIN_NAME),
+        ({}, "Visual Studio Code", PLAIN_NAME),
+        ({}, "JetBrains-IU/copilot-intellij", PLAIN_NAME),
+        ({"tool_name": "codemode.run"}, "claude-ai", TOOL_NAME),
+        ({"tool_name": "codemode_run"}, "someone", PLAIN_NAME),
+        ({"profile": "strict", "tool_name": "codemode_run"}, "claude-ai", TOOL_NAME),
+    ],
+)
+async def test_the_name_is_the_clients_and_both_are_taken(
+    tmp_path: Path, frontend: dict[str, Any], name: str, shown: str, mode: str
+) -> None:
+    async with client(Answering(settings(tmp_path, frontend=frontend)), name, mode) as one:
+        (tool,) = (await within(one.list_tools())).tools
+        assert tool.name == shown
+        assert (await within(one.call_tool(TOOL_NAME, {"code": "fine"}))).structured_content is not None
+        if frontend.get("profile") == "strict":
+            with pytest.raises(MCPError, match=r"only tool is codemode\.run"):
+                await within(one.session.call_tool(PLAIN_NAME, {"code": "fine"}))
+        else:
+            assert (await within(one.call_tool(PLAIN_NAME, {"code": "fine"}))).structured_content is not None
+        with pytest.raises(MCPError):
+            await within(one.session.call_tool("run", {"code": "fine"}))
+
+
+INSTALLED = {
+    "claude-code": ["claude-code"],
+    "claude-desktop": ["claude-ai"],
+    "cursor": ["cursor-vscode", "Cursor"],
+    "vscode": [
+        *("Visual Studio Code", "Visual Studio Code - Insiders", "Visual-Studio-Code"),
+        *("VSCodium", "VSCodium - Insiders", "Code - OSS", "code-server"),
+    ],
+    "codex": ["codex-mcp-client"],
+    "gemini": ["gemini-cli-mcp-client"],
+    "windsurf": ["windsurf-client", "Windsurf"],
+    "zed": ["Zed"],
+    "opencode": ["opencode"],
+    "goose": ["goose", "goose-cli", "goose-desktop"],
+}
+"""Maps the clients that `install` knows to what they call themselves."""
+
+
+def test_a_name_is_decided_for_each_client_that_can_be_installed() -> None:
+    assert INSTALLED.keys() == CLIENTS.keys()
+    for client_names in INSTALLED.values():
+        for name in client_names:
+            assert (name.lower() in WITHOUT_DOTS) != (name.lower() in WITH_DOTS), name
+            assert tool_name_for(name, FrontendSettings()) == (
+                TOOL_NAME if name.lower() in WITH_DOTS else PLAIN_NAME
+            )
+
+
+def test_the_table_is_documented_with_sources() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    section = page.partition("### What the tool is called")[2].partition("\n#")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    documented = {name.lower(): row for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
+    assert set(documented) == {*WITHOUT_DOTS, *WITH_DOTS, "…/copilot-intellij"}
+    assert all("](https://" in row for row in documented.values())
+    assert tool_name_for("", FrontendSettings()) == TOOL_NAME
+
+
+@pytest.mark.parametrize(("setting", "marked"), [("never", False), ("diagnostics", True)])
+async def test_a_failed_run_begins_with_its_error(tmp_path: Path, setting: str, marked: bool) -> None:
+    async with client(Answering(settings(tmp_path, frontend={"is_error": setting}))) as one:
+        failed = await within(one.call_tool(TOOL_NAME, {"code": "fails"}))
+        (text,) = failed.content
+        assert isinstance(text, types.TextContent)
+        assert text.text.startswith("error UNCAUGHT_EXCEPTION")
+        assert next(iter(failed.structured_content or {})) == "diagnostics"
+        assert failed.is_error is marked
+        fine = await within(one.call_tool(TOOL_NAME, {"code": "fine"}))
+        assert next(iter(fine.structured_content or {})) == "logs" and not fine.is_error

@@ -47,8 +47,7 @@ def seen(**parts: Any) -> ToolOutput:
 
 def test_names_fit_the_apis_and_depend_on_their_own_tool() -> None:
     odd = ("read file", "read.file", "read_file", "ö", "x" * 128, "a__b")
-    many = catalog(files=tuple(map(tool, odd)), files__a=(tool("b"),), other=(tool("read_file"),))
-    names = published(many)
+    names = published(catalog(files=tuple(map(tool, odd)), files__a=(tool("b"),), other=(tool("read_file"),)))
     assert len(names) == len(odd) + 2
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in names)
     assert names["mcp__files__read_file"].tool.tool_name == "read_file"
@@ -171,7 +170,6 @@ def test_a_document_of_schemas_resolves() -> None:
     found = published(catalog(files=(tool("walk", output_schema=circle, input_schema=True),)))
     document = schema_document(found, stated_output)
     jsonschema.Draft202012Validator.check_schema(document)
-    whole = {**document, "$ref": "urn:cellblock:mcp__files__walk.output"}
-    validator = jsonschema.Draft202012Validator(whole)
+    validator = jsonschema.Draft202012Validator({**document, "$ref": "urn:cellblock:mcp__files__walk.output"})
     assert validator.is_valid({"id": 1, "next": {"id": 2}})
     assert not validator.is_valid({"id": 1, "next": {}})

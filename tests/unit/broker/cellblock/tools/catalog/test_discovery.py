@@ -138,31 +138,32 @@ def test_inspect_says_null_where_no_output_is_declared() -> None:
     assert list(found)[:4] == ["name", "description", "inputSchema", "outputSchema"]
 
 
-def test_inspect_keeps_declared_given_and_observed_schemas_apart() -> None:
+@pytest.mark.parametrize("declared", [None, {"type": "object"}])
+def test_inspect_keeps_declared_given_and_observed_schemas_apart(declared: Any) -> None:
     given = Given(output_schema={"title": "Mine"}, examples=(Example({"path": "a"}, "text"),))
     seen = ToolOutput("observed", "Observed from 1 result.", schema={"type": "string"}, samples=1)
-    for declared in (None, {"type": "object"}):
-        tool = ToolEntry("read", "read", "Reads.", {"readOnlyHint": True}, SCHEMA, declared, given=given)
-        server = ServerEntry("s", "S", "s", tools=(tool,))
-        found = inspect_tool(Catalog(1, {"s": server}), "read", observed=lambda _server, _tool: seen)
-        expected = {
-            "outputSchema": declared,
-            "givenOutputSchema": {"description": "Given by the user.", "title": "Mine"},
-            "observedOutputSchema": {"description": "Observed from 1 result.", "type": "string"},
-            "examples": [{"input": {"path": "a"}, "output": "text"}],
-            "annotations": {"readOnlyHint": True},
-            "output": {"note": "Given by the user.", "source": "given"},
-        }
-        assert found == {**found, **expected}
-        assert ("note" in found) == (declared is None)
+    tool = ToolEntry("read", "read", "Reads.", {"readOnlyHint": True}, SCHEMA, declared, given=given)
+    catalog = Catalog(1, {"s": ServerEntry("s", "S", "s", tools=(tool,))})
+    found = inspect_tool(catalog, "read", observed=lambda _server, _tool: seen)
+    assert ("note" in found) == (declared is None)
+    assert found == {
+        **found,
+        "outputSchema": declared,
+        "givenOutputSchema": {"description": "Given by the user.", "title": "Mine"},
+        "observedOutputSchema": {"description": "Observed from 1 result.", "type": "string"},
+        "examples": [{"input": {"path": "a"}, "output": "text"}],
+        "annotations": {"readOnlyHint": True},
+        "output": {"note": "Given by the user.", "source": "given"},
+    }
 
 
 def test_what_is_found_is_declared_within_a_budget() -> None:
     names = [f"read_file_{number}" for number in range(60)]
     long = "Reads a file. " * 60
     tools = tuple(ToolEntry(name, name, long, None, SCHEMA) for name in names)
-    hits = find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
-    text = declare_found(hits)
+    text = declare_found(
+        find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
+    )
     assert len(text) < MAX_FOUND_CHARS + 60 * 20 + 2_000
     declared = [name for name in names if f"function {name}(" in text]
     named = re.findall(r"s\.(read_file_\d+)", text.partition("// Found too")[2])
@@ -196,19 +197,23 @@ def test_search_finds_and_is_restricted() -> None:
 
 
 def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:
-    tool = ToolEntry("read", "read", "Reads.", None, SCHEMA)
-    server = ServerEntry("s", "S", "my s", tools=(tool,), unpinned={"read": "it is new"})
+    server = ServerEntry(
+        "s",
+        "S",
+        "my s",
+        tools=(ToolEntry("read", "read", "Reads.", None, SCHEMA),),
+        unpinned={"read": "it is new"},
+    )
     assert "cellblock pins approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
     assert "warning" not in inspect_tool(lookup_catalog(), "mail.list")
 
 
-def test_a_tool_that_is_left_out_is_said_to_be() -> None:
+@pytest.mark.parametrize("name", ["s.read-it", "read_it", "mcp__s__read_it"])
+def test_a_tool_that_is_left_out_is_said_to_be(name: str) -> None:
     withheld = (Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
-    server = ServerEntry("s", "S", "s", withheld=withheld)
-    for name in ("s.read-it", "read_it", "mcp__s__read_it"):
-        with pytest.raises(ConfigError) as caught:
-            inspect_tool(Catalog(1, {"s": server}), name)
-        assert "it has changed" in caught.value.message and caught.value.hint == "Ask the user."
+    with pytest.raises(ConfigError) as caught:
+        inspect_tool(Catalog(1, {"s": ServerEntry("s", "S", "s", withheld=withheld)}), name)
+    assert "it has changed" in caught.value.message and caught.value.hint == "Ask the user."
 
 
 @pytest.mark.parametrize(

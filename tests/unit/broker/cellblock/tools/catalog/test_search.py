@@ -4,16 +4,33 @@ import json
 import random
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.types import search_words
 from cellblock.types.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
+from cellblock.types.search_words import (
+    FROM_SPEECH,
+    GENERAL_FAR,
+    GENERAL_FILE,
+    GENERAL_NEAR,
+    MAX_PHRASE_WORDS,
+    MAX_QUERY_TERMS,
+    PHRASE_SHARE,
+    VERB_SHARE,
+    Wanted,
+    fold,
+    stem,
+    terms,
+    wanted_by,
+    word_groups,
+)
 from support.params import mostly
 from support.recorded_catalogs import CATALOGS, recorded_catalog
 
@@ -34,12 +51,14 @@ def real_index() -> SearchIndex:
 
 
 def times(catalog: Catalog, count: int) -> Catalog:
-    servers: dict[str, ServerEntry] = {}
-    for number in range(count):
-        for server_id, server in catalog.servers.items():
-            name = f"{server_id}-{number}"
-            servers[name] = replace(server, server_id=name, config_name=name)
-    return Catalog(servers=servers)
+    servers = {
+        f"{server_id}-{number}": server
+        for number in range(count)
+        for server_id, server in catalog.servers.items()
+    }
+    return Catalog(
+        servers={name: replace(server, server_id=name, config_name=name) for name, server in servers.items()}
+    )
 
 
 @cache
@@ -58,20 +77,14 @@ def named(name: str, description: str | None = None) -> ToolEntry:
 
 
 def found(index: SearchIndex, query: str, server_id: str | None = None, limit: int = 5) -> list[str]:
-    hits = index.search(query, server_id=server_id, limit=limit)
-    return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
+    return [
+        f"{hit.server.server_id}/{hit.tool.tool_name}"
+        for hit in index.search(query, server_id=server_id, limit=limit)
+    ]
 
 
 def relevance() -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", json.loads((FIXTURES / "search_relevance.json").read_text("utf-8")))
-
-
-def hit_rates(half: str) -> tuple[float, float]:
-    """(hit@1, hit@5) over one half of the relevance set."""
-    entries = [entry for entry in relevance() if entry["half"] == half]
-    ranked = [found(real_index(), entry["query"], entry.get("server_id")) for entry in entries]
-    hits = [[name in entry["accept"] for name in names] for entry, names in zip(entries, ranked, strict=True)]
-    return sum(any(one[:1]) for one in hits) / len(hits), sum(map(any, hits)) / len(hits)
 
 
 def test_relevance_set_is_sound() -> None:
@@ -91,10 +104,12 @@ def test_relevance_set_is_sound() -> None:
 
 @pytest.mark.parametrize("half", sorted(LEAST))
 def test_relevance_on_real_catalogs(half: str) -> None:
-    first, five = hit_rates(half)
+    entries = [entry for entry in relevance() if entry["half"] == half]
+    ranked = [found(real_index(), entry["query"], entry.get("server_id")) for entry in entries]
+    hits = [[name in entry["accept"] for name in names] for entry, names in zip(entries, ranked, strict=True)]
     least_first, least_five = LEAST[half]
-    assert first >= least_first
-    assert five >= least_five
+    assert sum(any(one[:1]) for one in hits) / len(hits) >= least_first
+    assert sum(map(any, hits)) / len(hits) >= least_five
 
 
 @pytest.mark.parametrize(
@@ -252,8 +267,9 @@ def test_every_field_is_searched_and_a_name_counts_most() -> None:
         ToolEntry("t6", "t6", annotations={"title": "Zebra"}),
         ToolEntry("t7", "t7", input_schema={"properties": {"y": {"enum": ["zebra"]}}}),
     ]
-    index = SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[named("t8")]))
-    names = found(index, "zebra", limit=20)
+    names = found(
+        SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[named("t8")])), "zebra", limit=20
+    )
     assert names[0] == "main/zebra"
     assert set(names) == {"main/zebra", "zebra_shop/t8", *(f"main/t{i}" for i in (1, 2, 3, 4, 6, 7))}
 
@@ -345,8 +361,7 @@ def test_random_text_never_raises() -> None:
             text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
         )
         assert len(real_index().search(text)) <= DEFAULT_LIMIT
-        hits = SearchIndex(catalog_of(one=[tool])).search(text)
-        assert [hit.tool for hit in hits] in ([], [tool])
+        assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:
@@ -402,9 +417,158 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     assert p95 < 0.050
 
 
-def test_search_from_another_thread() -> None:
-    with ThreadPoolExecutor(1) as thread:
-        index = thread.submit(SearchIndex, real_catalog()).result()
-        expected = found(index, "open an issue")
-        assert thread.submit(found, index, "open an issue").result() == expected
-    assert expected[0].startswith("github/")
+# ---- what a query asks for: words, stems, phrases, compounds; and the groups of words that stand for each other ----
+
+
+FILE = Path(search_words.__file__).with_name("search_words.txt")
+LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
+
+
+def test_every_line_is_a_group() -> None:
+    for line in LINES:
+        tools, colon, said = line.removeprefix("+ ").partition(":")
+        words = [*tools.split(), *said.split()]
+        assert tools.split() and not tools.startswith(" "), line
+        assert bool(colon) == bool(said.strip()), line
+        assert len(words) >= 2 and len(set(words)) == len(words), line
+        assert "_" not in tools, line
+        assert all(word.replace("_", "").isalnum() and word == word.lower() for word in words), line
+        assert all(word.count("_") < MAX_PHRASE_WORDS for word in words), line
+    assert len(set(LINES)) == len(LINES)
+
+
+def test_words_stand_for_each_other_less_than_for_themselves() -> None:
+    related = word_groups().related
+    assert related["bill"]["invoic"] > related["invoic"]["bill"] > 0
+    for word, shares in related.items():
+        assert word not in shares
+        assert all(0 < share < 1 for share in shares.values())
+
+
+def test_a_word_of_many_groups_stands_for_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("# a comment\nread: open\nnavigate: open  # another\nlaunch: open start\ninvoice: bill\n")
+    monkeypatch.setattr(search_words, "_FILE", path)
+    monkeypatch.setattr(search_words, "GENERAL_FILE", tmp_path / "general.txt")
+    (tmp_path / "general.txt").write_text("# a licence: of the list\ninvoice: account bill | reckoning\n")
+    related, phrases, verbs = word_groups.__wrapped__()
+    assert related["open"]["read"] == related["open"]["launch"] < related["bill"]["invoic"]
+    assert set(related["start"]) == {"launch", "open"}
+    assert phrases == verbs == frozenset()
+    # What the general list says comes behind the groups of our own.
+    assert related["bill"]["invoic"] == FROM_SPEECH
+    assert related["account"] == {"invoic": GENERAL_NEAR} and related["reckon"] == {"invoic": GENERAL_FAR}
+
+
+def test_verbs_of_intent_weigh_less_than_what_they_are_about() -> None:
+    verbs = word_groups().verbs
+    assert {"creat", "delet", "list"} <= verbs and "invoic" not in verbs
+    assert {one.stem: one.weight for one in wanted_by("delete the invoice", (), (), verbs)} == {
+        "delet": VERB_SHARE,
+        "invoic": 1.0,
+    }
+    assert [one.weight for one in wanted_by("delete", (), (), verbs)] == [1.0], "there is nothing else"
+
+
+def test_the_general_word_list_has_its_licence_with_it() -> None:
+    text = GENERAL_FILE.read_text("utf-8")
+    assert "WordNet 3.1" in text and "Princeton University" in text and "royalty is hereby granted" in text
+
+
+def test_the_words_of_one_name_do_not_stand_for_each_other() -> None:
+    related = word_groups().related
+    assert "writ" not in related["fil"] and "fil" not in related["writ"]
+    assert {"writ", "fil"} <= set(related["sav"])
+
+
+def test_phrases_are_stemmed_by_word() -> None:
+    assert {"tim_off", "money_back", "money_front"} & word_groups().phrases == {"tim_off", "money_back"}
+    assert word_groups().related["money_back"]["refund"] > 0.5
+
+
+def test_words_are_stemmed_and_asked_once() -> None:
+    assert wanted_by("Issues, issue; closing", set(), set()) == [
+        Wanted("issues", "issu", 1.0),
+        Wanted("closing", "clos", 1.0),
+    ]
+
+
+def test_a_phrase_is_asked_beside_its_words_which_count_less() -> None:
+    assert wanted_by("give the money back now", {"money_back"}, set()) == [
+        Wanted("", "money_back", 1.0),
+        Wanted("give", "giv", 1.0),
+        Wanted("money", "money", PHRASE_SHARE),
+        Wanted("back", "back", PHRASE_SHARE),
+        Wanted("now", "now", 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "phrases", "known", "asked"),
+    [
+        ("what is the weather", set[str](), set[str](), ["weather"]),
+        pytest.param("what is the", set(), set(), ["what", "is", "the"], id="stop words alone"),
+        ("", set(), set(), []),
+        (" ?! ", set(), set(), []),
+        pytest.param(
+            "how do i sign in", {"sign_in"}, set(), ["sign_in", "sign"], id="a phrase of stop words"
+        ),
+        ("to do", {"to_do"}, set(), ["to_do"]),
+        pytest.param(
+            "time zones", set(), {"timezon"}, ["tim", "zon", "timezon"], id="one word in the catalog"
+        ),
+        ("time zones", set(), set(), ["tim", "zon"]),
+    ],
+)
+def test_what_is_asked(query: str, phrases: set[str], known: set[str], asked: list[str]) -> None:
+    assert [one.stem for one in wanted_by(query, phrases, known)] == asked
+
+
+def test_long_queries_are_bounded() -> None:
+    words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(200)]
+    phrases = {"_".join(pair) for pair in pairwise(words)}
+    assert len(wanted_by(" ".join(words), set(), set())) == MAX_QUERY_TERMS
+    assert len(wanted_by(" ".join(words), phrases, set())) <= MAX_QUERY_TERMS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "issue issues",
+        "query queries",
+        "delete deletes deleted deleting",
+        "copy copies",
+        "stop stopped stopping stops",
+        "merge merging merged",
+        "status",
+        "access",
+    ],
+)
+def test_forms_of_one_word_have_one_stem(words: str) -> None:
+    assert len({stem(word) for word in words.split()}) == 1
+
+
+@pytest.mark.parametrize(
+    "word", ["bus", "ids", "red", "ring", "class", "file2", "файлы", "文件", "", "status"]
+)
+def test_short_and_other_words_are_kept(word: str) -> None:
+    assert stem(word) == word
+
+
+def test_different_tools_keep_different_stems() -> None:
+    words = ["organization", "organ", "relation", "relative", "migrate", "migration", "notify", "note"]
+    assert len({stem(word) for word in words}) == len(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("fenêtre", "fenetre"), ("ﬁle", "file"), ("Ｆｉｌｅ", "File"), ("Müller", "Muller")],
+)
+def test_spellings_of_latin_are_folded(text: str, plain: str) -> None:
+    assert fold(text) == plain
+
+
+@pytest.mark.parametrize("text", ["страницей", "ガギグ", "한국어", "读取"])
+def test_marks_of_other_scripts_are_kept(text: str) -> None:
+    assert fold(text) == text
+    assert "".join(terms(text))

@@ -13,6 +13,7 @@ from support.tool_schemas import MOST, data_of
 from support.waits import within
 
 BOUND = 120.0
+Call = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ async def calls() -> AsyncIterator[PythonCalls]:
 
 
 @pytest.fixture
-def call(calls: PythonCalls) -> Callable[..., Awaitable[Any]]:
+def call(calls: PythonCalls) -> Call:
     """Calls a function as a script would."""
 
     async def make(function: Callable[..., Any], /, **arguments: Any) -> Any:

@@ -6,7 +6,7 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -19,7 +19,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.tools.python.python_tools import load_tools, read_tool
 from cellblock.tools.python.tool_mark import mark_of
 
-Call = Callable[..., Awaitable[Any]]
+from .conftest import Call
 
 
 async def _agen(a: int) -> Any:
@@ -77,27 +77,23 @@ async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
     assert await call(Thing()) == {"result": "called"}
 
 
-def test_types_of_the_place_of_definition_are_found() -> None:
+@pytest.mark.parametrize("mark", [tool(), tool], ids=["called", "bare"])
+def test_types_of_the_place_of_definition_are_found(mark: Any) -> None:
     """Text annotations that only the decorator could see resolved."""
 
     class Local(BaseModel):
         a: int
 
-    @tool()
-    def marked(value: Local) -> Local: ...
+    @mark
+    def take(value: Local) -> Local: ...
 
-    @tool
-    def bare(value: Local) -> Local: ...
-
-    for function in (marked, bare):
-        python_tool = read_tool(function)
-        assert "a" in python_tool.input_schema["properties"]["value"]["properties"]
-        assert python_tool.output_schema is not None
+    python_tool = read_tool(take)
+    assert "a" in python_tool.input_schema["properties"]["value"]["properties"]
+    assert python_tool.output_schema is not None
 
 
 def test_types_of_the_place_of_definition_that_name_each_other_are_found() -> None:
     """Here every annotation is text: `from __future__ import annotations`."""
-    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     @dataclass
     class Inner:
@@ -125,20 +121,30 @@ def test_types_of_the_place_of_definition_that_name_each_other_are_found() -> No
     @tool(flatten=True)
     def model(value: Model) -> Old: ...
 
+    def closed(**members: Any) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "properties": members,
+            "required": list(members),
+            "additionalProperties": False,
+        }
+
+    number = closed(n={"type": "integer"})
+    inner = closed(inner=number)
+    outer = closed(inner=number, more={"type": "array", "items": number})
+    new = {**closed(old=inner, outer=outer), "required": ["outer"]}
     taken = read_tool(rows)
-    properties = taken.input_schema["properties"]
-    assert properties["outer"]["properties"]["more"]["items"] == {**number, "additionalProperties": False}
-    inside = properties["news"]["additionalProperties"]["properties"]
-    assert (
-        inside["old"]["properties"]["inner"]["required"] == ["n"] and "more" in inside["outer"]["properties"]
-    )
+    assert taken.input_schema["properties"] == {
+        "outer": {**outer, "description": "Parameter outer"},
+        "news": {"type": "object", "additionalProperties": new, "description": "Parameter news"},
+    }
     assert taken.output_schema is not None
-    assert "inner" in taken.output_schema["properties"]["result"]["items"]["properties"]
+    assert taken.output_schema["properties"]["result"]["items"] == outer
     flat = read_tool(model)
     assert set(flat.input_schema["properties"]) == {"news", "again"}
-    assert flat.output_schema is not None and "inner" in flat.output_schema["properties"]
-    held = mark_of(rows)
-    assert held is not None and held.namespace is not None and "number" not in held.namespace
+    assert flat.output_schema == inner
+    held: Any = mark_of(rows)
+    assert set(held.namespace) == {"Inner", "Outer", "Old", "New"}
 
 
 def test_a_type_that_needs_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +233,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 )
 def test_what_paths_stand_for(write: Write, paths: list[str], names: list[str]) -> None:
     module = write(TOOLS)
-    found = load_tools([path.format(module) for path in paths])
-    assert [read_tool(function).name for function in found] == names
+    assert [
+        read_tool(function).name for function in load_tools([path.format(module) for path in paths])
+    ] == names
 
 
 def test_functions_that_were_given_come_first_and_once(write: Write) -> None:

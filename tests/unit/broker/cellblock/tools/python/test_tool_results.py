@@ -8,7 +8,7 @@ import enum
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Any, ClassVar, cast
 
@@ -38,7 +38,7 @@ from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 
-Call = Callable[..., Awaitable[Any]]
+from .conftest import Call
 
 
 class Color(enum.Enum):
@@ -234,9 +234,7 @@ async def test_an_explicit_output_schema_is_checked(call: Call, annotation: Any,
 
 
 @dataclass
-class Marked:
-    name: str
-    when: datetime.datetime
+class Marked(Item):
     marks: list[Color] = field(default_factory=list[Color])
 
 

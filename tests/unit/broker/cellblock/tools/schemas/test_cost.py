@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -215,8 +214,9 @@ def test_what_is_merely_large_is_still_judged(name: str) -> None:
 
 
 def test_a_pattern_that_cannot_be_bounded_leaves_the_rest_checked() -> None:
-    schema = {"properties": {"a": {"type": "string", "pattern": "(?=x)y"}, "pattern": {"type": "string"}}}
-    validator = InputValidator(schema)
+    validator = InputValidator(
+        {"properties": {"a": {"type": "string", "pattern": "(?=x)y"}, "pattern": {"type": "string"}}}
+    )
     assert [validator.check(value) is None for value in ({"a": "anything"}, {"a": 5}, {"pattern": 5})] == [
         True,
         False,
@@ -225,25 +225,25 @@ def test_a_pattern_that_cannot_be_bounded_leaves_the_rest_checked() -> None:
 
 
 def test_a_text_that_is_too_long_for_its_pattern_is_not_checked(caplog: pytest.LogCaptureFixture) -> None:
-    schema = {"properties": {"body": {"type": "string"}, "day": {"pattern": r"^\d{4}-(0\d|1[0-2])-\d\d$"}}}
-    validator = InputValidator(schema, label="notes.write")
+    validator = InputValidator(
+        {"properties": {"body": {"type": "string"}, "day": {"pattern": r"^\d{4}-(0\d|1[0-2])-\d\d$"}}},
+        label="notes.write",
+    )
     assert validator.check({"body": "x", "day": "today"}) is not None
     body = "x" * 10_000_000
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert validator.check({"body": body, "day": "today"}) is None
+    for _ in range(2):
+        assert validator.check({"body": body, "day": "today"}) is None
     assert len(caplog.records) == 1
     with pytest.raises(NotCheckable):
         validator.judge({"body": body, "day": "today"})
 
 
-def test_the_bound_counts_every_path_and_no_value_costs_more() -> None:
+@pytest.mark.parametrize("levels", [1, 4, 8])
+def test_the_bound_counts_every_path_and_no_value_costs_more(levels: int) -> None:
     """The bound must not be under the visits of a plain evaluator that remembers nothing."""
-    for levels in (1, 4, 8):
-        cost = SchemaCost(doubling(levels, "allOf", below=True))
-        for depth in range(levels + 1):
-            assert cost.at(depth).steps >= 2**depth
-        assert cost.at(levels + 1).steps == 0
+    cost = SchemaCost(doubling(levels, "allOf", below=True))
+    assert all(cost.at(depth).steps >= 2**depth for depth in range(levels + 1))
+    assert cost.at(levels + 1).steps == 0
 
 
 def test_a_property_costs_what_the_dearest_property_costs() -> None:

@@ -239,8 +239,7 @@ def mutations(value: Any, schema: dict[str, Any]) -> list[Any]:
     if not isinstance(value, dict):
         return made
     value = cast("dict[str, Any]", value)
-    names: list[str] = [*value, *schema.get("properties", {})]
-    for name in names:
+    for name in [*value, *schema.get("properties", {})]:
         made.append({key: item for key, item in value.items() if key != name})
         made.extend({**value, name: other} for other in WRONG)
         made.append({**value, name + "s": 1})
@@ -323,12 +322,8 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def rooted(schema: Any, other: Any) -> dict[str, Any]:
-    return {**schema, "$defs": {"d": other}}
-
-
 ROOTS = st.builds(
-    rooted,
+    lambda schema, other: {**schema, "$defs": {"d": other}},
     SCHEMAS.filter(lambda schema: isinstance(schema, dict)),
     LEAVES.filter(lambda schema: schema != {"$ref": "#/$defs/d"}),
 )

@@ -157,8 +157,9 @@ def test_a_tool_over_a_cap_is_left_out_and_one_within_a_higher_one_is_not(
 
 def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "MAX_TOOL_BYTES", 5_000)
-    raw = {"name": "a", "description": "é" * 3_000, "inputSchema": {"type": "object"}}
-    assert isinstance(definition(raw), Withheld)
+    assert isinstance(
+        definition({"name": "a", "description": "é" * 3_000, "inputSchema": {"type": "object"}}), Withheld
+    )
 
 
 def test_a_name_is_shown_short_and_without_what_a_terminal_would_act_on() -> None:
@@ -301,32 +302,46 @@ async def read_pages(pages: list[list[Any]], **kind: Any) -> Listing[Any]:
     return await list_tools(lists, lists)
 
 
-@pytest.mark.parametrize("page", [[], [small_tool("same")]], ids=["empty pages", "the same page again"])
-async def test_cursors_without_end_stop_at_the_cap_on_pages(
-    page: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing, "MAX_PAGES", 7)
-    read = await read_pages([page], endless=True)
-    assert len(read.kept) == len(page)
-    assert "after 7 pages" in read.notes[0]
-    assert len(read.notes) < 3
+def many(number: int, **fields: Any) -> list[dict[str, Any]]:
+    return [small_tool(f"t{at}", **fields) for at in range(number)]
 
 
-async def test_thousands_of_tools_stop_at_the_cap() -> None:
-    read = await read_pages([[small_tool(f"t{number}") for number in range(5_000)]])
-    assert len(read.kept) == 2_000
-    assert "more than 2,000 tools" in read.notes[0]
-
-
-async def test_tools_that_are_left_out_count_and_are_named_up_to_a_number(
+@pytest.mark.parametrize(
+    ("pages", "kind", "bounds", "kept", "left_out", "note"),
+    [
+        # Cursors without end stop at the cap on pages.
+        ([[]], {"endless": True}, {"listing.MAX_PAGES": 7}, [], 0, "after 7 pages"),
+        ([many(1)], {"endless": True}, {"listing.MAX_PAGES": 7}, ["t0"], 0, "after 7 pages"),
+        ([many(5_000)], {}, {}, [f"t{at}" for at in range(2_000)], 0, "more than 2,000 tools"),
+        # Those that are left out count, and are named up to a number.
+        (
+            [[*many(500, description="d" * 100), small_tool("good")]],
+            {},
+            {"definitions.MAX_TEXT_CHARS": 50},
+            ["good"],
+            MAX_LEFT_OUT,
+            f"{500 - MAX_LEFT_OUT} more of its tools are left out.",
+        ),
+        # What was read when a server falls silent is used.
+        ([many(1), []], {"silent_after": 1}, {"listing.LIST_SECONDS": 0.05}, ["t0"], 0, "within 0.05 s"),
+    ],
+    ids=["empty pages", "the same page again", "thousands", "too long", "silence"],
+)
+async def test_a_list_without_end_or_measure_is_read_as_far_as_it_goes(
+    pages: list[list[Any]],
+    kind: dict[str, Any],
+    bounds: dict[str, Any],
+    kept: list[str],
+    left_out: int,
+    note: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(definitions, "MAX_TEXT_CHARS", 50)
-    big = [small_tool(f"t{number}", description="d" * 100) for number in range(500)]
-    read = await read_pages([[*big, small_tool("good")]])
-    assert [one.name for one in read.kept] == ["good"]
-    assert len(read.left_out) == MAX_LEFT_OUT
-    assert read.notes == [f"{500 - MAX_LEFT_OUT} more of its tools are left out."]
+    for name, value in bounds.items():
+        monkeypatch.setattr(f"cellblock.tools.upstream.{name}", value)
+    read = await read_pages(pages, **kind)
+    assert [tool.name for tool in read.kept] == kept
+    assert len(read.left_out) == left_out
+    assert note in read.notes[0] and len(read.notes) < 3
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
@@ -347,19 +362,10 @@ async def test_another_order_of_the_same_tools_is_no_change() -> None:
 
 async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_LISTED_BYTES", 10_000)
-    tools = [small_tool(f"t{number}", description="d" * 1_000) for number in range(20)]
-    read = await read_pages([tools])
+    read = await read_pages([many(20, description="d" * 1_000)])
     assert 5 < len(read.kept) < 10
     assert "together have over 10000 bytes" in read.left_out[0].why
     assert len(read.kept) + len(read.left_out) == 20
-
-
-async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
-
-    read = await read_pages([[small_tool("a")], []], silent_after=1)
-    assert [one.name for one in read.kept] == ["a"]
-    assert "within 0.05 s" in read.notes[0]
 
 
 async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -131,23 +132,46 @@ def failed(line: bytes) -> object:
     return item.id
 
 
-def test_a_message_is_read() -> None:
-    body = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
-    for line in (b'{"jsonrpc":"2.0","id":7,"result":%s}', b'\xef\xbb\xbf {"result":%s,"id":7.0} \r'):
-        assert message(line % body) == Result(7, body)
-    asked = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
-    assert message(asked) == Request("x", "ping", None)
-    assert message(b'{"method":"notifications/x","params":{"a":1}}') == Notification(
-        "notifications/x", {"a": 1}
-    )
-    assert parts(b" [%s , %s]\r" % (asked, asked)) == [asked] * 2
+BODY = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
+PING = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":%s}' % BODY, Result(7, BODY)),
+        (b'\xef\xbb\xbf {"result":%s,"id":7.0} \r' % BODY, Result(7, BODY)),
+        (PING, Request("x", "ping", None)),
+        (b'{"method":"notifications/x","params":{"a":1}}', Notification("notifications/x", {"a": 1})),
+        # An error of any form is told.
+        (b'{"id":7,"result":null,"error":{"code":-3,"message":"no"}}', Failure(7, -3, "no")),
+        (b'{"id":7,"result":null,"error":"broken"}', Failure(7, -32603, "broken")),
+        (
+            b'{"id":7,"result":null,"error":{"code":"E_QUOTA","message":"no"}}',
+            Failure(7, -32603, "no (E_QUOTA)"),
+        ),
+        (b'{"id":7,"result":null,"error":{"code":"-5","message":{"a":1}}}', Failure(7, -5, '{"a": 1}')),
+        (b'{"id":7,"result":null,"error":[1]}', Failure(7, -32603, "[1]")),
+    ],
+)
+def test_a_message_is_read(line: bytes, meant: Message) -> None:
+    assert message(line) == meant
+
+
+def test_a_batch_is_the_messages_in_it() -> None:
+    assert parts(b" [%s , %s]\r" % (PING, PING)) == [PING] * 2
     assert parts(b" \r") == []
 
 
-def test_what_is_no_batch_is_one_thing() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [b"[" + b"1," * MOST_ITEMS + b"1]", b"[1,", b"[" * 100_000 + b"]" * 100_000],
+    ids=["too many", "cut", "deep"],
+)
+def test_what_is_no_batch_is_one_thing(line: bytes) -> None:
     """A server that says more at once than anybody reads has said nothing, and fails nobody's calls."""
-    for line in (b"[" + b"1," * MOST_ITEMS + b"1]", b"[1,", b"[" * 100_000 + b"]" * 100_000):
-        assert parts(line) == [line] and failed(line) is None
+    assert parts(line) == [line]
+    assert failed(line) is None
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
@@ -157,20 +181,6 @@ def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
     item = message(b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}')
     assert isinstance(item, Result) and json.loads(item.body) == {"a": None, "b": [None]}
     assert item.mended == "-Infinity and NaN is no JSON: null stands in its place"
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (b'{"code":-3,"message":"no"}', -3, "no"),
-        (b'"broken"', -32603, "broken"),
-        (b'{"code":"E_QUOTA","message":"no"}', -32603, "no (E_QUOTA)"),
-        (b'{"code":"-5","message":{"a":1}}', -5, '{"a": 1}'),
-        (b"[1]", -32603, "[1]"),
-    ],
-)
-def test_an_error_of_any_form_is_told(error: bytes, code: int, said: str) -> None:
-    assert message(b'{"id":7,"result":null,"error":%s}' % error) == Failure(7, code, said)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +223,9 @@ def test_what_answers_nothing_is_no_message(line: bytes) -> None:
 def test_what_is_large_and_was_not_asked_for_is_not_decoded(data: bytes) -> None:
     params = b'{"data":%s}' % data
     assert message(b'{"method":"notifications/message","params":%s}' % params) == Notification("", None)
-    asked = message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params)
-    assert asked == Request(3, "sampling/createMessage", None, too_large=True)
+    assert message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params) == Request(
+        3, "sampling/createMessage", None, too_large=True
+    )
 
 
 STREAM = (
@@ -237,8 +248,9 @@ def test_events_at_any_cut() -> None:
 
 
 def test_of_events_without_data_the_last_position_is_left() -> None:
-    found = EventSplitter().feed(b": x\n\nid: 7\ndata:\n\nid: 8\n\n\n\nretry: 500\n\n" * 100 + b"data: a\n\n")
-    assert found == [Event(b"a", "8", 500)]
+    assert EventSplitter().feed(
+        b": x\n\nid: 7\ndata:\n\nid: 8\n\n\n\nretry: 500\n\n" * 100 + b"data: a\n\n"
+    ) == [Event(b"a", "8", 500)]
 
 
 @pytest.mark.parametrize(
@@ -443,19 +455,10 @@ async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
     assert longest[0] < 0.3
 
 
-class NoWire:
-    """A wire on which nothing is sent."""
-
-    where = "nowhere"
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
-
-
 @pytest.mark.parametrize("part", [b"1,", b'{"method":"a"},', b"{},"], ids=["numbers", "notices", "objects"])
 async def test_a_batch_of_very_many_messages_is_none(part: bytes) -> None:
     noted: list[str] = []
-    nowhere: Any = NoWire()
+    nowhere: Any = SimpleNamespace(where="a wire on which nothing is sent")
     connection = Connection(nowhere, asyncio.Event(), noted.append)
     with longest_step() as longest:
         assert await connection.received(filled(b"[", part, b"1]")) == 1
@@ -477,8 +480,9 @@ async def test_of_many_lines_few_are_read_before_others_have_their_turn(tmp_path
 
     config = ServerConfig(command=sys.executable, args=["-I", "-c", CHATTERS])
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(Budget.of_servers(), "chatters")
-        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "chatters")
+        ) as wire:
             connection = Connection(wire, asyncio.Event(), lambda _: noted.update([passes]))
             tasks = [asyncio.create_task(ticking()), asyncio.create_task(wire.run(connection))]
             await until(lambda: noted.total() > 800, "some have come")

@@ -40,8 +40,16 @@ async def test_levels_text_and_secrets(caplog: pytest.LogCaptureFixture) -> None
     write = log()
     for level in ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"):
         await write(message("m", level))
-    levels = [record.levelname for record in caplog.records]
-    assert levels == ["DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL", "CRITICAL", "CRITICAL"]
+    assert [record.levelname for record in caplog.records] == [
+        "DEBUG",
+        "INFO",
+        "INFO",
+        "WARNING",
+        "ERROR",
+        "CRITICAL",
+        "CRITICAL",
+        "CRITICAL",
+    ]
     caplog.clear()
     await write(message({"key": "canary-9a21"}, logger="canary-9a21"))
     await write(message("two\nlines\x1b[2J"))

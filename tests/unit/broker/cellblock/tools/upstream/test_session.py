@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
+import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock, Mock
 
 import psutil
 import pytest
@@ -15,14 +20,25 @@ import pytest
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
+from cellblock.tools.upstream import installs
 from cellblock.tools.upstream.failures import ConnectionLost
-from cellblock.tools.upstream.installs import Install
-from cellblock.tools.upstream.lifecycle import State
+from cellblock.tools.upstream.installs import Install, has_started, package_of
+from cellblock.tools.upstream.lifecycle import (
+    AT_ONCE_SECONDS,
+    FIRST_PAUSE_SECONDS,
+    HOPELESS_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    STEADY_SECONDS,
+    Lifecycle,
+    State,
+)
+from cellblock.tools.upstream.listing import MOST_IDLE_LISTS, QUIET_SECONDS, RELIST_SECONDS, Announced
 from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
 from support.http_server import Answering, serving
+from support.processes import descendants, name_of
 from support.virtual_time import in_virtual_time
 from support.waits import until
 
@@ -78,8 +94,9 @@ async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_
     """Also where the loop has not heard of it: it has had no turn since."""
     config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(Budget.of_servers(), "ends")
-        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "ends")
+        ) as wire:
             (child,) = (one for one in psutil.Process().children() if config.args[-1] in one.cmdline())
             await wire.post(b"{}", {}, "")
             while psutil.pid_exists(child.pid):
@@ -129,22 +146,29 @@ class Forgets(Answering):
     def do_POST(self) -> None:
         asked = json.loads(self.body())
         method, session = asked.get("method"), self.headers.get("mcp-session-id")
-        found: dict[str, Any] = {"error": {"code": -32601, "message": "unknown"}}
-        headers: dict[str, str] = {}
-        if method == "initialize":
-            self.sessions.append(f"session {len(self.sessions)}")
-            headers["mcp_session_id"] = self.sessions[-1]
-            info = {"name": "forgets", "version": "1"}
-            found = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}}
-        elif method == "tools/call" and session in self.forgotten:
+        if method == "tools/call" and session in self.forgotten:
             self.refused.append(0.03 * len(self.refused))
             time.sleep(self.refused[-1])
             self.answer(404)
             return
-        elif method == "tools/call":
-            found = {"result": {"content": [{"type": "text", "text": "made"}]}}
+        if method == "initialize":
+            session = f"session {len(self.sessions)}"
+            self.sessions.append(session)
+        greeting = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "serverInfo": {"name": "forgets", "version": "1"},
+        }
+        results = {
+            "initialize": greeting,
+            "tools/call": {"content": [{"type": "text", "text": "made"}]},
+        }
+        unknown = {"error": {"code": -32601, "message": "unknown"}}
+        found = {"result": results[method]} if method in results else unknown
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **found}).encode()
-        self.answer(200 if "id" in asked else 202, body, content_type="application/json", **headers)
+        self.answer(
+            200 if "id" in asked else 202, body, content_type="application/json", mcp_session_id=session or ""
+        )
 
     def do_GET(self) -> None:
         self.answer(405)
@@ -240,33 +264,24 @@ READS_LATE = textwrap.dedent(
 )
 
 
-class Quiet:
+def quiet() -> Mock:
     """What a wire tells what came, in the place of a connection."""
-
-    def __init__(self) -> None:
-        self.came: list[messages.Message] = []
-        self.ended: list[str] = []
-
-    async def received(self, data: bytes) -> int:
-        self.came.append(messages.read(data))
-        return 0
-
-    def end(self, why: str) -> None:
-        self.ended.append(why)
+    return Mock(received=AsyncMock(return_value=0))
 
 
 @pytest.mark.parametrize("size", [200_000, 12_000_000])
 async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, size: int) -> None:
     ready = tmp_path / "ready"
     config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
-    told: Any = Quiet()
+    told = quiet()
 
     def asks(number: int, text: str) -> bytes:
         return messages.request(number, "x", {"a": text})
 
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(Budget.of_servers(), "late")
-        async with stdio_wire(config, stderr=log, cap=1 << 24, holding=holding) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 24, holding=Holding(Budget.of_servers(), "late")
+        ) as wire:
             reading = asyncio.create_task(wire.run(told))
             writing = asyncio.create_task(wire.post(asks(1, "x" * size), {}, ""))
             waits = asyncio.create_task(wire.post(asks(2, "y" * size), {}, ""))
@@ -277,23 +292,177 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
             await asyncio.wait([writing, waits])
             last = asyncio.create_task(wire.post(asks(3, "end"), {}, ""))
             ready.touch()
-            await until(lambda: len(told.came) == 2, "two answers")
+            await until(lambda: told.received.await_count == 2, "two answers")
             await last
             await end_tasks(reading)
     # The first had been begun; of the second nothing was written.
-    answers = [(one.id, json.loads(one.body)["bytes"]) for one in told.came]
-    assert answers == [(1, len(asks(1, "x" * size)) + 1), (3, len(asks(3, "end")) + 1)]
+    came: list[Any] = [messages.read(call.args[0]) for call in told.received.await_args_list]
+    assert [(one.id, json.loads(one.body)["bytes"]) for one in came] == [
+        (1, len(asks(1, "x" * size)) + 1),
+        (3, len(asks(3, "end")) + 1),
+    ]
 
 
 async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_path: Path) -> None:
     """It closes its stdout before it is gone, as npm does for a package that is not there."""
     config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
-    told: Any = Quiet()
+    told = quiet()
     with (tmp_path / "log").open("w") as log:
         install = Install("some-server", tmp_path, log.fileno())
-        holding = Holding(Budget.of_servers(), "given up")
-        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding, install=install) as wire:
+        async with stdio_wire(
+            config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "given up"), install=install
+        ) as wire:
             await wire.run(told)
             assert install.running
     assert not install.running
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "nobody ended it"
+
+
+# ---- the state machine of a session, and the pacing of its tool list, by tables --------------------------
+
+
+STEPS: dict[str, Callable[[Lifecycle], object]] = {
+    "begin": lambda life: life.begin(),
+    "ready": lambda life: life.connected(100.0),
+    "lost": lambda life: life.lost("gone"),
+    "failed": lambda life: life.ended(100.0, "refused"),
+    "asked": lambda life: life.ended(100.0, "it ended", at_question=True),
+    "closed": lambda life: life.closed(),
+}
+
+CONNECTING, WAITING = State.CONNECTING, State.WAITING
+
+
+@pytest.mark.parametrize(
+    ("steps", "state", "reason", "is_first", "handshake"),
+    [
+        ("", CONNECTING, "still connecting", True, False),
+        ("begin", CONNECTING, "still connecting", True, False),
+        ("begin ready", State.READY, "", False, False),
+        ("begin ready lost", WAITING, "gone", False, False),
+        ("begin failed", WAITING, "refused", False, False),
+        ("begin failed begin", CONNECTING, "refused", False, False),
+        # Greeted in the old way at once, as the first attempt still; and again for as long as that is good.
+        ("begin asked", CONNECTING, "still connecting, for the second time: it ended", True, True),
+        ("begin asked begin ready failed begin", CONNECTING, "refused", False, True),
+        ("begin asked begin failed", WAITING, "refused", False, False),
+        ("begin failed begin asked", WAITING, "it ended", False, True),
+        ("begin ready closed", State.CLOSED, "Cellblock is stopping", False, False),
+        ("closed", State.CLOSED, "Cellblock is stopping", False, False),
+    ],
+)
+def test_states(steps: str, state: State, reason: str, is_first: bool, handshake: bool) -> None:
+    life = Lifecycle()
+    for step in steps.split():
+        STEPS[step](life)
+    assert (life.state, life.reason, life.is_first, life.handshake) == (state, reason, is_first, handshake)
+
+
+def _pause(life: Lifecycle, held: float | None, *, served: bool = False) -> float:
+    life.begin()
+    if held is not None:
+        life.connected(100.0)
+        if served:
+            life.served()
+    return life.ended(100.0 + (held or 0.0), "x")
+
+
+def test_pauses_double_to_the_longest_and_start_over_after_a_connection_that_was_good() -> None:
+    life = Lifecycle(chance=lambda: 0.0)
+    assert [_pause(life, None) for _ in range(8)] == [
+        min(FIRST_PAUSE_SECONDS * 2**n, LONGEST_PAUSE_SECONDS) for n in range(8)
+    ]
+    for held, served, pause in (
+        # One that dies at once has failed, too; one that ends after an answer has not.
+        (STEADY_SECONDS - 0.1, False, LONGEST_PAUSE_SECONDS),
+        (STEADY_SECONDS, False, FIRST_PAUSE_SECONDS),
+        (None, False, 2 * FIRST_PAUSE_SECONDS),
+        (0.1, True, FIRST_PAUSE_SECONDS),
+    ):
+        assert _pause(life, held, served=served) == pause
+    assert _pause(Lifecycle(chance=lambda: 1.0), None) == FIRST_PAUSE_SECONDS / 2, "chance takes up to half"
+
+
+def test_a_server_without_a_package_is_tried_ever_less_often() -> None:
+    life = Lifecycle(chance=lambda: 0.0)
+    life.begin()
+    pauses = [life.ended(100.0, "no such package", is_hopeless=True) for _ in range(9)]
+    assert pauses[:2] == [LONGEST_PAUSE_SECONDS, 2 * LONGEST_PAUSE_SECONDS]
+    assert pauses[-1] == HOPELESS_PAUSE_SECONDS
+    assert life.ended(100.0, "another reason") == LONGEST_PAUSE_SECONDS
+
+
+def test_who_needs_the_server_waits_for_an_attempt_unless_one_failed_a_moment_ago() -> None:
+    life = Lifecycle()
+    life.begin()
+    assert life.wanted(0.0) == 1 and not life.is_over(1), "that which is under way"
+    life.ended(100.0, "x")
+    assert life.is_over(1) and life.wanted(100.0 + AT_ONCE_SECONDS / 2) is None
+    assert life.wanted(100.0 + AT_ONCE_SECONDS) == 2 and not life.is_over(2)
+    life.begin()
+    life.connected(200.0)
+    assert life.is_over(2)
+    life.ended(200.0, "x")
+    assert life.wanted(200.0) == 3, "a connection that was good is no attempt that failed"
+
+
+def test_a_list_that_changes_nothing_is_waited_for_a_few_times_only() -> None:
+    announced, now = Announced(), 1_000.0
+    waited: list[bool] = []
+    for _ in range(MOST_IDLE_LISTS + 2):
+        announced.note(now)
+        waited.append(announced.stale)
+        assert announced.pause(now) == (RELIST_SECONDS if len(waited) > 1 else 0.0)
+        announced.done(announced.begin(now), changed=False)
+    assert waited == [True] * MOST_IDLE_LISTS + [False] * 2
+    announced.note(now + QUIET_SECONDS + 1)
+    assert announced.stale, "a pause makes the server's word good again"
+    count = announced.begin(now)
+    announced.note(now + QUIET_SECONDS + 2)
+    announced.done(count, changed=True)
+    assert announced.stale, "what was announced during the list is not read"
+
+
+# ---- which command lines install a server first, and what is a server of what they start -----------------
+
+
+@pytest.mark.parametrize(
+    ("line", "package"),
+    [
+        ("npx -y @modelcontextprotocol/server-filesystem /srv", "@modelcontextprotocol/server-filesystem"),
+        ("/usr/bin/npx some-server", "some-server"),
+        ("npm exec --yes some-server", "some-server"),
+        ("npm --silent exec some-server", "some-server"),
+        ("sh -c npx some-server", "some-server"),
+        ("env A=b uvx mcp-server-git", "mcp-server-git"),
+        ("uv run server.py", "server.py"),
+        ("uv tool run mcp-server-git", "mcp-server-git"),
+        ("pipx run some-server", "some-server"),
+        ("bunx some-server", "some-server"),
+        ("pnpm dlx some-server", "some-server"),
+        ("node server.js", None),
+        ("npm start", None),
+        ("uv --version", None),
+        ("/opt/npx-tools/server", None),
+        ("docker run -i some/server", None),
+    ],
+)
+def test_what_installs_is_known_by_its_command_line(line: str, package: str | None) -> None:
+    assert package_of(line.split()) == package
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@pytest.mark.parametrize(
+    ("event", "started"), [("npm_lifecycle_event=npx", True), ("npm_lifecycle_event=postinstall", False)]
+)
+async def test_npm_says_what_it_has_started(
+    event: str, started: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installs, "STEADY_SECONDS", 0.0)
+    line = ["sh", "-c", f"{event} sleep 30; true"]
+    with subprocess.Popen(line, start_new_session=True, env={"PATH": "/usr/bin:/bin"}) as process:  # noqa: ASYNC220
+        try:
+            await until(lambda: "sleep" in map(name_of, descendants(process.pid)), "npm has begun one")
+            assert has_started(process.pid) == started
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -58,25 +58,18 @@ def catalog_of(*tools: ToolEntry) -> Catalog:
     return Catalog(1, {"tracker": ServerEntry("tracker", "Tracker", "tracker", tools=tools)})
 
 
-def _made() -> TypeChecker:
+def made_checker() -> TypeChecker:
+    """A checker with the compiler that the build has brought."""
     absent = compiler.why_absent()
     if absent is not None:
         pytest.skip(f"{absent}; {compiler.FIX}")
     return TypeChecker()
 
 
-@pytest.fixture
-async def checker() -> AsyncIterator[TypeChecker]:
-    """A checker with the compiler that the build has brought."""
-    made = _made()
-    yield made
-    await made.close()
-
-
 @pytest.fixture(scope="module")
-async def shared_checker() -> AsyncIterator[TypeChecker]:
-    """The same for tests that only ask."""
-    made = _made()
+async def checker() -> AsyncIterator[TypeChecker]:
+    """One compiler for all tests that only ask."""
+    made = made_checker()
     yield made
     await made.close()
 

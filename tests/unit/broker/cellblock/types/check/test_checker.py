@@ -10,9 +10,11 @@ import signal
 import sys
 import time
 import weakref
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import psutil
 import pytest
@@ -35,9 +37,9 @@ from cellblock.types.check.faults import MAX_SHOWN
 from cellblock.types.check.parsed import ParsedScript
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
-from support.waits import until, within
+from support.waits import until
 
-from .conftest import SPECIFIER, Check, Faults, catalog_of
+from .conftest import SPECIFIER, Check, Faults, catalog_of, made_checker
 
 WRONG = "nowhere;"
 EXPLOSIVE = """
@@ -53,6 +55,14 @@ function f<T>(a: T): T extends Deep<22> ? 1 : 2 { return null as any; }
 const four: Deep<23> = two as any as Deep<22, []>; const five: Deep<24, []> = three; f(two); f(five);
 const six: Pairs<`${Digit}${Digit}`, `${Digit}${Digit}${Digit}`> = one;
 """
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[TypeChecker]:
+    """A compiler for each test."""
+    made = made_checker()
+    yield made
+    await made.close()
 
 
 async def works(check: Check) -> bool:
@@ -127,8 +137,9 @@ async def stop(process: psutil.Process) -> None:
 
     def all_stopped() -> bool:
         # Where there is no /proc, nobody can say; elsewhere there is at least one thread.
-        told = [(thread / "stat").read_text() for thread in threads.glob("*")]
-        return {text.rpartition(")")[2].split()[0] for text in told} <= {"T"}
+        return {
+            (thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads.glob("*")
+        } <= {"T"}
 
     await until(all_stopped, "every thread of the compiler is stopped")
 
@@ -146,16 +157,11 @@ async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
 ) -> None:
     processes = await started(checker, check)
     await stop(processes[-1])
-    asked = asyncio.Event()
-    request = CompilerSession.request
-
-    async def noted(self: CompilerSession, method: str, params: dict[str, Any]) -> Any:
-        asked.set()
-        return await request(self, method, params)
-
-    monkeypatch.setattr(CompilerSession, "request", noted)
+    session: Any = checker._session  # pyright: ignore[reportPrivateUsage]
+    asked = AsyncMock(wraps=session.request)
+    monkeypatch.setattr(session, "request", asked)
     caller = asyncio.ensure_future(check(WRONG))
-    await within(asked.wait())
+    await until(lambda: asked.await_count, "the compiler is asked")
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -207,8 +213,9 @@ async def test_close_during_the_start_leaves_no_process(checker: TypeChecker) ->
     checker.warm_up()
     await asyncio.sleep(0.01)
     await checker.close()
-    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-    await gone(left)
+    await gone(
+        [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    )
 
 
 async def test_an_idle_compiler_is_stopped(
@@ -292,17 +299,25 @@ async def test_every_global_of_the_sandbox_is_known(faults: Faults) -> None:
 async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, check: Check) -> None:
     await check("1;")
     warm: Any = checker._session  # pyright: ignore[reportPrivateUsage]
-    uri = f"{warm.workspace_uri}/js/types.d.ts"
-    report = await warm.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+    report = await warm.request(
+        "textDocument/diagnostic", {"textDocument": {"uri": f"{warm.workspace_uri}/js/types.d.ts"}}
+    )
     assert [item for item in report["items"] if item["severity"] == 1] == []
 
 
 async def test_hostile_descriptions_stay_text(faults: Faults) -> None:
     text = "*/ } declare var everything: any; declare module 'x' { /* \u2028 `${x}` \ud800 // @ts-nocheck"
-    tool = ToolEntry("evil", "evil", text, {"title": text}, {"type": "object", "description": text})
-    server = ServerEntry("tracker", text, "tracker", description=text, tools=(tool,))
-    found = await faults("t.evil({}); everything; t.good;", catalog=Catalog(1, {"tracker": server}))
-    assert [fault.message.split("'")[1] for fault in found] == ["everything", "good"]
+    server = ServerEntry(
+        "tracker",
+        text,
+        "tracker",
+        description=text,
+        tools=(ToolEntry("evil", "evil", text, {"title": text}, {"type": "object", "description": text}),),
+    )
+    assert [
+        fault.message.split("'")[1]
+        for fault in await faults("t.evil({}); everything; t.good;", catalog=Catalog(1, {"tracker": server}))
+    ] == ["everything", "good"]
 
 
 TRACKER = [SPECIFIER]

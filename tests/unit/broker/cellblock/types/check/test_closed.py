@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import OutputLookup, ServerEntry, ToolEntry, ToolOutput, stated_output
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import TypeChecker
 from cellblock.types.check.faults import TypeFault
@@ -77,14 +77,10 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 
 
 @pytest.fixture(scope="module")
-def checker(shared_checker: TypeChecker) -> TypeChecker:
-    """One compiler for all of these."""
-
-    def outputs_of(_principal: str) -> OutputLookup:
-        return outputs
-
-    shared_checker.declarations.outputs = outputs_of
-    return shared_checker
+def checker(checker: TypeChecker) -> TypeChecker:
+    """It knows what these tools give."""
+    checker.declarations.outputs = lambda _principal: outputs
+    return checker
 
 
 @pytest.fixture
@@ -400,8 +396,9 @@ async def test_the_characters_of_the_one_text_in_an_object_are_told(
 )
 async def test_for_in_over_the_lines_of_a_text_is_told(closed: Faults, loop: str, told: bool) -> None:
     code = f"const one = await t.list_files({{}}); const text = one.content; {loop}"
-    hints = [fault.hint for fault in await closed(code)]
-    assert hints == ["Take the elements themselves: `for (const … of …)`."] * told
+    assert [fault.hint for fault in await closed(code)] == [
+        "Take the elements themselves: `for (const … of …)`."
+    ] * told
     assert await closed(code, closed=False) == ()
 
 

@@ -15,13 +15,6 @@ from support.script_places import ENDS, counted
 
 from .conftest import Faults, catalog_of, object_of
 
-
-@pytest.fixture(scope="module")
-def checker(shared_checker: Any) -> Any:
-    """One compiler for all of these."""
-    return shared_checker
-
-
 LIST = "const { tasks } = await t.list_tasks({});"
 
 WRONG = [
@@ -129,8 +122,10 @@ async def test_typescript_is_checked_as_such(faults: Faults) -> None:
 
 
 async def test_places_count_as_the_engine_counts_them(faults: Faults) -> None:
-    found = await faults(f"{LIST}\r\n/* 🦕é */ tasks[0].title;\n\ntasks[0].colour;")
-    assert [(fault.line, fault.column) for fault in found] == [(2, 20), (4, 10)]
+    assert [
+        (fault.line, fault.column)
+        for fault in await faults(f"{LIST}\r\n/* 🦕é */ tasks[0].title;\n\ntasks[0].colour;")
+    ] == [(2, 20), (4, 10)]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -170,8 +165,7 @@ def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | Non
 def test_no_query_is_made_for_what_a_script_does_not_have() -> None:
     """One takes 8 ms, and all of them together more than a response waits for its check."""
     trees._query.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    shown = Shown("export default 1;", False, changed=False)
-    assert judge([], shown, "", typescript=False, texts={}) == []
+    assert judge([], Shown("export default 1;", False, changed=False), "", typescript=False, texts={}) == []
     assert trees._query.cache_info().misses < 10  # pyright: ignore[reportPrivateUsage]
 
 
@@ -462,34 +456,51 @@ def test_the_order_does_not_matter(wanted: str, members: list[str], likely: list
         assert likely_members(wanted, order) == likely
 
 
-def hint(receiver: str, wanted: str, members: list[str], suggested: str = "") -> str:
-    message = f"Property '{wanted}' does not exist on type '{receiver}'."
-    complaint = Complaint("member", message, wanted, receiver=receiver, suggested=suggested)
-    return hint_of(complaint, members, Catalog(), ())
-
-
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("receiver", "members", "wanted", "suggested", "said"),
     [
-        ("rows", "It is the array itself: leave out `.rows`."),
-        ("count", "Did you mean `length`?"),
-        ("lenght", "Did you mean `length`?"),
-        ("foreach", "Did you mean `forEach`?"),
-        ("contains", "Did you mean `includes`?"),
-        ("title", "It is an array: read `title` of its elements."),
-        ("enters", "It is an array: read `enters` of its elements."),
+        # What arrays have is offered only where it fits.
+        ("Row[]", OF_ARRAYS, "rows", "entries", "It is the array itself: leave out `.rows`."),
+        ("Row[]", OF_ARRAYS, "count", "", "Did you mean `length`?"),
+        ("Row[]", OF_ARRAYS, "lenght", "", "Did you mean `length`?"),
+        ("Row[]", OF_ARRAYS, "foreach", "", "Did you mean `forEach`?"),
+        ("Row[]", OF_ARRAYS, "contains", "", "Did you mean `includes`?"),
+        ("Row[]", OF_ARRAYS, "title", "", "It is an array: read `title` of its elements."),
+        (
+            "Row[]",
+            [name for name in OF_ARRAYS if name != "entries"],
+            "enters",
+            "",
+            "It is an array: read `enters` of its elements.",
+        ),
+        ("string", ["at", "length"], "rows", "", "It is text: if it holds JSON, use JSON.parse first."),
+        (
+            "string",
+            ["at", "length"],
+            "size",
+            "",
+            "Did you mean `length`? It is text: if it holds JSON, use JSON.parse first.",
+        ),
+        (
+            "Issue",
+            ["due", "created", "id"],
+            "date",
+            "",
+            "Did you mean `created` or `due`? Issue has: created, due, id.",
+        ),
+        # The compiler takes the first of equals.
+        (
+            "Issue",
+            ["item3", "item2"],
+            "item1",
+            "item3",
+            "Did you mean `item2` or `item3`? Issue has: item2, item3.",
+        ),
     ],
 )
-def test_what_arrays_have_is_offered_only_where_it_fits(wanted: str, said: str) -> None:
-    members = [name for name in OF_ARRAYS if wanted != "enters" or name != "entries"]
-    assert hint("Row[]", wanted, members, "entries" if wanted == "rows" else "") == said
-
-
-def test_of_texts_and_objects() -> None:
-    assert hint("string", "rows", ["at", "length"]) == "It is text: if it holds JSON, use JSON.parse first."
-    assert hint("string", "size", ["at", "length"]).startswith("Did you mean `length`? It is text")
-    assert hint("Issue", "date", ["due", "created", "id"]) == (
-        "Did you mean `created` or `due`? Issue has: created, due, id."
-    )
-    # The compiler takes the first of equals.
-    assert "`item2` or `item3`" in hint("Issue", "item1", ["item3", "item2"], "item3")
+def test_a_hint_of_a_member_that_is_not_there(
+    receiver: str, members: list[str], wanted: str, suggested: str, said: str
+) -> None:
+    message = f"Property '{wanted}' does not exist on type '{receiver}'."
+    complaint = Complaint("member", message, wanted, receiver=receiver, suggested=suggested)
+    assert hint_of(complaint, members, Catalog(), ()) == said

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
 
 
+@pytest.fixture
+async def made() -> AsyncIterator[Learner]:
+    """One that keeps what it learns to itself."""
+    async with learning(None) as learner:
+        yield learner
+
+
 def stored(state_dir: Path) -> closing[Observations]:
     """What the learner has stored."""
     return closing(Observations(opened_file(state_dir / TABLES.file, TABLES)))
@@ -67,28 +73,27 @@ async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: Tool
     return known(made, tool)
 
 
-async def test_texts_and_json_in_texts_are_learnt_apart() -> None:
+async def test_texts_and_json_in_texts_are_learnt_apart(made: Learner) -> None:
     row = shape_of([{"id": 1}])
-    async with learning(None) as made:
-        assert (await seen(made, '{"id": 1}', "text")).shape == Forms(document=row)
-        assert (await seen(made, "3", "text")).shape == Forms(document=row, texts=True)
-        assert (await seen(made, {"id": 2}, "json")).samples == 3
-        last = await seen(made, {"content": []}, "result")
-        assert last.shape == Forms(document=row, texts=True, results=True)
+    assert (await seen(made, '{"id": 1}', "text")).shape == Forms(document=row)
+    assert (await seen(made, "3", "text")).shape == Forms(document=row, texts=True)
+    assert (await seen(made, {"id": 2}, "json")).samples == 3
+    assert (await seen(made, {"content": []}, "result")).shape == Forms(
+        document=row, texts=True, results=True
+    )
 
 
 async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    made: Learner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paced(monkeypatch, 2, 4)
-    async with learning(None) as made:
-        for _ in range(11):
-            await seen(made, {"id": 1})
-        assert known(made).samples == 1 + 2 + 2
-        with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
-            for _ in range(4):
-                await seen(made, {"id": "x"})
-        changed = await seen(made, {"id": "x"})
+    for _ in range(11):
+        await seen(made, {"id": 1})
+    assert known(made).samples == 1 + 2 + 2
+    with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
+        for _ in range(4):
+            await seen(made, {"id": "x"})
+    changed = await seen(made, {"id": "x"})
     assert (changed.version, changed.samples) == (2, 8), "after a change every result is looked at again"
     assert "/id: was integer, is string or integer" in caplog.text
 
@@ -118,23 +123,23 @@ async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path)
 
 @pytest.mark.parametrize("turns", [[{"title": 1}, {"name": 1}], [*[{"title": 1}] * 7, {"name": 1}]])
 async def test_shapes_that_take_turns_do_not_fade_while_few_are_looked_at(
-    turns: list[Any], monkeypatch: pytest.MonkeyPatch
+    made: Learner, turns: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paced(monkeypatch, 4, 4)
-    async with learning(None) as made:
-        found = await offered(made, turns * (3_200 // len(turns)))
+    found = await offered(made, turns * (3_200 // len(turns)))
     assert (found.version, found.shape.value) == (2, shape_of(turns))
     assert found.samples < 3_200
 
 
-async def test_results_that_were_not_looked_at_make_nothing_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_that_were_not_looked_at_make_nothing_stable(
+    made: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paced(monkeypatch, 2, 100)
-    async with learning(None) as made:
-        await seen(made, {"id": 1})
-        for _ in range(5):
-            made.offer("files", TOOL, "value", b" " * LEARNT_BYTES + b"1")
-            await made.wait_for_writes(BOUND)
-        found = await seen(made, {"id": "x"})
+    await seen(made, {"id": 1})
+    for _ in range(5):
+        made.offer("files", TOOL, "value", b" " * LEARNT_BYTES + b"1")
+        await made.wait_for_writes(BOUND)
+    found = await seen(made, {"id": "x"})
     assert (found.samples, found.skipped, found.version) == (2, 5, 2)
 
 
@@ -158,13 +163,12 @@ async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
         assert (await seen(made, "x" * 10_000, "text")).sample == '{"name": "a secret"}'
 
 
-async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None:
-    async with learning(None) as made:
-        assert (await seen(made, {"id": "x"}, tool=DECLARED)).disagreements == 0
-        found = await seen(made, {"id": 4711}, tool=DECLARED)
-        assert (found.disagreements, found.samples) == (1, 2)
-        assert "/id" in found.disagreement and "4711" not in found.disagreement
-        assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
+async def test_a_result_that_does_not_fit_what_is_declared_is_reported(made: Learner) -> None:
+    assert (await seen(made, {"id": "x"}, tool=DECLARED)).disagreements == 0
+    found = await seen(made, {"id": 4711}, tool=DECLARED)
+    assert (found.disagreements, found.samples) == (1, 2)
+    assert "/id" in found.disagreement and "4711" not in found.disagreement
+    assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
 
 
 async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
@@ -235,17 +239,16 @@ def test_texts_that_are_no_document(text: str) -> None:
     assert parse_document(text) is None
 
 
-async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
-    async with learning(None) as made:
-        await seen(made, {"id": 1})
-        alone = made.revision
-        await seen(made, {"id": 2})
-        first = made.revision
-        assert first > alone, "of one result alone less is certain"
-        await seen(made, {"id": 3})
-        assert made.revision == first
-        await seen(made, {"id": "x"})
-        assert made.revision > first
+async def test_the_revision_counts_other_shapes_and_no_counts(made: Learner) -> None:
+    await seen(made, {"id": 1})
+    alone = made.revision
+    await seen(made, {"id": 2})
+    first = made.revision
+    assert first > alone, "of one result alone less is certain"
+    await seen(made, {"id": 3})
+    assert made.revision == first
+    await seen(made, {"id": "x"})
+    assert made.revision > first
 
 
 async def test_what_another_process_learns_or_forgets_reaches_this_one(
@@ -264,11 +267,11 @@ async def test_what_another_process_learns_or_forgets_reaches_this_one(
         assert (await seen(one, {"id": "anew"})).samples == 1
 
 
-async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="cellblock.schemas"):
-        async with learning(None) as made:
-            for number in range(3):
-                await seen(made, {"id": number}, tool=DECLARED)
+async def test_a_disagreement_with_the_declaration_is_logged_once(
+    made: Learner, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        await seen(made, {"id": number}, tool=DECLARED)
     (told,) = [record.getMessage() for record in caplog.records]
     assert "files.'read'" in told and "at /id: declared string" in told
 
@@ -294,7 +297,9 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
     assert to_schema(found.shape.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
 
 
-async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_looking_makes_way_for_runs_unless_someone_asks(
+    made: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
     monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
@@ -303,18 +308,17 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
         for _ in range(times):
             made.offer("files", TOOL, "value", b'{"id": 1}')
 
-    async with learning(None) as made:
-        made.make_way_for(lambda: busy)
-        offer(3)
-        await until(lambda: made.known("files", TOOL), "the first one has its share of the time")
-        assert known(made).samples == 1
-        await made.wait_until_learnt(BOUND)
-        assert known(made).samples == 3, "who asks gets the rest"
-        offer(2)
-        await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
-        assert known(made).samples == 3, "the share is used up"
-        busy = False
-        await until(lambda: known(made).samples == 5, "between runs there is time")
+    made.make_way_for(lambda: busy)
+    offer(3)
+    await until(lambda: made.known("files", TOOL), "the first one has its share of the time")
+    assert known(made).samples == 1
+    await made.wait_until_learnt(BOUND)
+    assert known(made).samples == 3, "who asks gets the rest"
+    offer(2)
+    await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
+    assert known(made).samples == 3, "the share is used up"
+    busy = False
+    await until(lambda: known(made).samples == 5, "between runs there is time")
 
 
 async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
@@ -332,30 +336,6 @@ async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_p
 
 
 # ---- whose turn it is: looks wait for runs, within their share, and not when someone asks -------------
-
-
-def waits(turns: Turns) -> bool:
-    """Whether the next look has to wait."""
-    thread = threading.Thread(target=turns.wait, daemon=True)
-    thread.start()
-    thread.join(0.2)
-    waiting = thread.is_alive()
-    turns.wanted.set()
-    thread.join(BOUND)
-    assert not thread.is_alive(), "who asks ends every wait"
-    turns.wanted.clear()
-    return waiting
-
-
-def test_a_look_waits_only_after_another_and_while_runs_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
-    turns, busy = Turns(), True
-    turns.busy = lambda: busy
-    assert not waits(turns), "the first one has its share"
-    turns.took(1.0)
-    assert waits(turns)
-    busy = False
-    assert not waits(turns)
 
 
 def test_a_wait_ends_with_the_run_and_with_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, ToolOutput
 from cellblock.tools.catalog.model import ResultKind as Kind
-from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
@@ -38,8 +37,7 @@ class World:
         )
         self.catalog = Catalog(1, {"files": self.server})
         self.learner = Learner(made, None)
-        self.known = KnownOutputs(self.learner)
-        self.outputs = self.known.of("")
+        self.outputs = KnownOutputs(self.learner).of("")
 
     async def saw(self, *results: tuple[int, Kind, Any]) -> "World":
         for number, kind, value in results:
@@ -117,28 +115,16 @@ async def test_parsed_texts_are_values() -> None:
     assert [member["type"] for member in world.schema()["anyOf"]] == ["array", "string"]
 
 
-@pytest.mark.parametrize(
-    ("mark", "field", "expected"),
-    [
-        ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
-        ({"x-dedalus-box": {"field": "other"}}, "value", None),
-        ({"x-fastmcp-wrap-result": True}, "result", "result"),
-        ({"title": "addOutput"}, "result", "result"),
-        ({"title": "addOutput"}, "value", None),
-        ({}, "result", None),
-    ],
-)
-def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
-    properties: dict[str, Any] = {field: {"$ref": "#/$defs/N"}}
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [field], **mark}
-    schema["$defs"] = {"N": {"type": "integer"}}
-    assert boxed_field(schema) == expected
-    assert boxed_field({**schema, "required": []}) is None
-    if expected is not None:
-        assert unbox_schema(schema, field) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
-        boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
-        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema, field))
-        assert World(tool(output_schema=schema)).server.tools[0].box is None
+def test_a_boxed_output_is_taken_out_where_the_settings_say_so() -> None:
+    kept = {"$defs": {"N": {"type": "integer"}}}
+    properties = {"value": {"$ref": "#/$defs/N"}}
+    mark = {"x-dedalus-box": {"field": "value"}}
+    entry = tool(
+        output_schema={"type": "object", "properties": properties, "required": ["value"], **mark, **kept}
+    )
+    boxed = World(entry, unbox=True).server.tools[0]
+    assert (boxed.box, boxed.output_schema) == ("value", {"$ref": "#/$defs/N", **kept})
+    assert World(entry).server.tools[0].box is None
 
 
 def test_an_overlay_that_would_be_two_servers_is_refused(tmp_path: Path) -> None:
@@ -302,8 +288,11 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
 async def test_what_one_principal_alone_has_shown_stays_with_it(
     tmp_path: Path, by: Sequence[str | None], asks: str, learn: Any, shown: str, hidden: str
 ) -> None:
-    declared = {"type": "object", "additionalProperties": {"type": "integer"}}
-    world = World(tool(), tool("declared", output_schema=declared), learn=learn)
+    world = World(
+        tool(),
+        tool("declared", output_schema={"type": "object", "additionalProperties": {"type": "integer"}}),
+        learn=learn,
+    )
     for value, whose in zip((SECRET, PLAIN), by, strict=True):
         # Each in a process of its own: what is kept says whose it is.
         async with learning(tmp_path, learn=learn) as learner:

@@ -55,11 +55,6 @@ def seen(value: Any, at: float = 1.0, texts: bool = False, **fields: Any) -> Obs
     )
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / TABLES.file
-
-
 def observations(store: AnyStore) -> Observations:
     """As one more broker has them."""
     return Observations(store.database(TABLES))
@@ -132,10 +127,10 @@ while True:
 """
 
 
-def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
+def killed_while_it_writes(folder: Path, delay: float) -> tuple[int, int]:
     """The samples that a writer has committed for certain before it was killed, and those in the file."""
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, str(folder / TABLES.file)], stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout is not None
         lines = [writer.stdout.readline()]
@@ -144,39 +139,39 @@ def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
         lines += writer.stdout.read().splitlines()
     # The last line may be cut off by the kill: it counts only when it is whole.
     said = max((int(line) for line in lines if line.strip().isdigit()), default=0)
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(folder / TABLES.file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-    with closing(observations(LocalStore(path.parent))) as store:
+    with closing(observations(LocalStore(folder))) as store:
         found = store.load()
-    assert not list(path.parent.glob("*.damaged-*")), "the store was set aside"
+    assert not list(folder.glob("*.damaged-*")), "the store was set aside"
     return said, found[KEY].samples if found else 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", mostly([5], [5, 40]))
-def test_kills_while_it_writes(path: Path, kills: int) -> None:
+def test_kills_while_it_writes(tmp_path: Path, kills: int) -> None:
     chance = Random(0)
     before = 0
     for _ in range(kills):
-        said, held = killed_while_it_writes(path, chance.uniform(0.0, 0.02))
+        said, held = killed_while_it_writes(tmp_path, chance.uniform(0.0, 0.02))
         assert said > before, "the writer wrote nothing, so the kill proves nothing"
         assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
         before = held
 
 
 @pytest.mark.parametrize("body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"count": "x"}}'])
-def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
+def test_a_row_that_cannot_be_read_is_forgotten(tmp_path: Path, body: str) -> None:
     mail = ToolKey("mail", "read", "0")
-    with closing(observations(LocalStore(path.parent))) as store:
+    with closing(observations(LocalStore(tmp_path))) as store:
         store.merge({KEY: seen(1), mail: seen(2)})
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        with closing(sqlite3.connect(tmp_path / TABLES.file, isolation_level=None)) as other:
             other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
         assert list(store.load()) == [KEY]
         assert store.merge({mail: seen(3)})[mail].samples == 1
 
 
-def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
-    store = observations(LocalStore(path.parent))
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    store = observations(LocalStore(tmp_path))
     database = cast("SqliteDatabase", store.database)
     store.merge({KEY: seen({"id": 1})})
     database.connection.execute("PRAGMA max_page_count = 1")
@@ -298,28 +293,36 @@ def after(values: Iterable[Any], known: Observation | None = None) -> tuple[Obse
     return known, changed
 
 
-def test_one_odd_result_fades_with_the_window_after_its_own() -> None:
-    known, changed = after([A, *[B] * 426])
-    assert changed == [2, 2 * WINDOW]
-    assert known.shape.value == shape_of([{**B, "rows": A["rows"]}, B]), (
-        "empty arrays say nothing of what was in them"
-    )
-    assert (known.samples, known.version) == (427, 3)
-
-
-def test_however_often_it_was_seen() -> None:
-    known, changed = after([*[A] * 400, *[B] * WINDOW])
-    assert changed == [401, 400 + WINDOW]
-    assert "title" not in to_schema(known.shape.value)["properties"]
+LEFT = [{**B, "rows": A["rows"]}, B]
+"""What is left when A has faded: empty arrays say nothing of what was in them."""
 
 
 @pytest.mark.parametrize(
-    "turns", [[A, B], [A, A, A, B], [A, *[B] * 20], [*[A] * 40, *[B] * 9], [B, *[A] * 49]]
+    ("results", "changed", "left", "window"),
+    [
+        ([A, *[B] * 426], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # However often it was seen, and also after turns.
+        ([*[A] * 400, *[B] * WINDOW], [401, 400 + WINDOW], LEFT, 2 * WINDOW),
+        ([*[A, B] * 10, *[B] * 2 * WINDOW], [2, 2 * WINDOW], LEFT, 2 * WINDOW),
+        # What takes turns does not flap.
+        ([A, B] * 300, [2], [A, B], WINDOW),
+        ([A, A, A, B] * 150, [4], [A, B], WINDOW),
+        ([A, *[B] * 20] * 28, [2], [A, B], WINDOW),
+        ([*[A] * 40, *[B] * 9] * 12, [41], [A, B], WINDOW),
+        ([B, *[A] * 49] * 12, [2], [A, B], WINDOW),
+    ],
+    ids=[
+        *("one odd result", "many of before", "turns that have ended"),
+        *("one after the other", "three and one", "one and twenty", "forty and nine", "one and a window"),
+    ],
 )
-def test_shapes_that_take_turns_do_not_flap(turns: list[Any]) -> None:
-    known, changed = after(turns * (600 // len(turns)))
-    assert len(changed) == 1
-    assert set(to_schema(known.shape.value)["properties"]) == {*A, *B} and known.fading.window == WINDOW
+def test_a_shape_fades_with_the_window_after_its_last(
+    results: list[Any], changed: list[int], left: list[Any], window: int
+) -> None:
+    known, found = after(results)
+    assert found == changed
+    assert known.shape.value == shape_of(left)
+    assert (known.samples, known.version, known.fading.window) == (len(results), 1 + len(changed), window)
 
 
 def test_fields_stay_in_the_order_in_which_they_came() -> None:
@@ -336,11 +339,6 @@ def test_turns_that_take_longer_than_a_window_settle() -> None:
         turn = 2 * known.fading.window
         known, _ = after([replace(seen(A), samples=turn), replace(seen(B), samples=turn)], known)
     assert known.fading.window == MAX_WINDOW
-
-
-def test_turns_that_end_fade_too() -> None:
-    _, changed = after([*[A, B] * 10, *[B] * 2 * WINDOW])
-    assert len(changed) == 2 and changed[1] <= 20 + 2 * WINDOW
 
 
 def test_what_is_not_in_the_way_stays() -> None:

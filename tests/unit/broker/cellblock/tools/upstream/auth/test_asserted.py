@@ -137,15 +137,11 @@ class Site:
 def site() -> Generator[Site]:
     class Handler(Answering):
         def do_GET(self) -> None:
-            self.told("")
-
-        def do_POST(self) -> None:
-            self.told(self.body().decode())
-
-        def told(self, body: str) -> None:
-            made.sent.append((self.path, body))
+            made.sent.append((self.path, self.body().decode()))
             status, said, headers = made.answer(self.path)
             self.answer(status, json.dumps(said).encode(), Content_Type="application/json", **headers)
+
+        do_POST = do_GET
 
     with serving(Handler) as address:
         made = Site(f"http://{address}")
@@ -169,8 +165,13 @@ def asserting(known: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def grant_of(who: KeptIdentity, mine: Site, grant: str) -> IdentityGrant:
     url, client = "https://wiki.example/mcp", {"client_id": "us", "client_secret": "s3cr3t-at-wiki"}
-    own = ServerAuthSettings.model_validate({"grant": grant, "issuer": mine.address, **client})
-    return IdentityGrant("wiki", url, own, who, Redactor(ServerConfig(url=url)))
+    return IdentityGrant(
+        "wiki",
+        url,
+        ServerAuthSettings.model_validate({"grant": grant, "issuer": mine.address, **client}),
+        who,
+        Redactor(ServerConfig(url=url)),
+    )
 
 
 Attack = Callable[[Site, Site], dict[str, str]]
@@ -221,16 +222,18 @@ async def test_who_somebody_is_reaches_no_authorization_server_but_the_configure
         asserting(known, monkeypatch)
         who = await identity(tmp_path, known)
         login = grant_of(who, mine, grant)
-        refused = httpx2.Response(401, headers=attack(mine, evil))
-        assert await within(login.renewed(None, refused)) == ("granted" if is_granted else None)
+        assert await within(login.renewed(None, httpx2.Response(401, headers=attack(mine, evil)))) == (
+            "granted" if is_granted else None
+        )
         assert is_granted or login.problem
         # A logout shows nobody else what was granted.
         await place_of(LocalStore(tmp_path), known.issuer, AuthSettings(keyring="off"), PERSON).delete()
         assert await login.mark() == ""
         await login.close(5)
         if is_granted and name != "another's revocation endpoint":
-            shown = [parse_qs(body) for path, body in mine.sent if path == "/revoke"]
-            assert [one["token"] for one in shown] == [["granted"]], mine.sent
+            assert [parse_qs(body)["token"] for path, body in mine.sent if path == "/revoke"] == [
+                ["granted"]
+            ], mine.sent
         assert evil.sent == [], evil.sent
         shown_to_mine = [parse_qs(body) for path, body in mine.sent if path == "/token"]
         assert all(

@@ -96,8 +96,9 @@ async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str]) -> No
             403, headers={"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a"'}
         )
 
-    transport = httpx2.MockTransport(answer)
-    async with httpx2.AsyncClient(transport=transport, auth=tokens, trust_env=False) as http:
+    async with httpx2.AsyncClient(
+        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
+    ) as http:
         await http.post("https://notes.example/mcp", content=b"{}")
     assert shown == ["Bearer secret", "Bearer wider"]
     assert (tokens.said, tokens.problem) == (said, None if reaches else "before")
@@ -191,16 +192,23 @@ def server() -> Iterator[Server]:
 
 async def logged_in(server: Server, folder: Path) -> str:
     """What the command says."""
-    servers = {"notes": ServerConfig(url=f"http://127.0.0.1:{server.server_port}/mcp")}
-    place = target_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
+    place = target_of(
+        "notes",
+        {"notes": ServerConfig(url=f"http://127.0.0.1:{server.server_port}/mcp")},
+        AuthSettings(keyring="off"),
+        LocalStore(folder),
+    )
     return await within(log_in(place, browser=None, bound=1, say=lambda _: None))
 
 
 async def test_a_list_of_tools_that_is_refused_is_a_challenge(server: Server, tmp_path: Path) -> None:
     with pytest.raises(LoginError):
         await logged_in(server, tmp_path)
-    said = [one for one in server.seen if one[0] in ("initialize", "tools/list", "DELETE")]
-    assert said == [("initialize", None), ("tools/list", "one"), ("DELETE", "one")]
+    assert [one for one in server.seen if one[0] in ("initialize", "tools/list", "DELETE")] == [
+        ("initialize", None),
+        ("tools/list", "one"),
+        ("DELETE", "one"),
+    ]
     assert any("/.well-known/" in what for what, _ in server.seen), (
         "then it looks for the authorization server"
     )

@@ -47,8 +47,10 @@ class Handler(Answering):
             back = f"{asked['redirect_uri'][0]}?code=the-code&state={asked['state'][0]}{self.server.returned}"
             self.answer(302, Location=back)
         elif target.path.startswith("/.well-known/oauth-protected-resource"):
-            servers = [base + self.server.issuer_path]
-            self.say("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
+            self.say(
+                "resource",
+                {"resource": f"{base}/mcp", "authorization_servers": [base + self.server.issuer_path]},
+            )
         elif target.path == self.server.metadata_at:
             places = {"authorization": "authorize", "token": "token", "registration": "register"}
             endpoints = {f"{name}_endpoint": f"{base}/{path}" for name, path in places.items()}

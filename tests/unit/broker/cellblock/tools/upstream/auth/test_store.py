@@ -78,8 +78,7 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
     async def add(number: int, place: LoginStore) -> None:
         for turn in range(3):
             async with place.locked(60):
-                found: Any = await place.load()
-                await place.save(found.wanting(f"scope-{number}-{turn}"))
+                await place.save((await place.load()).wanting(f"scope-{number}-{turn}"))
 
     await asyncio.gather(*(add(number, place) for number, place in enumerate(places)))
     async with places[0].locked(5):
@@ -133,8 +132,7 @@ def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
 
 async def written(store: LoginStore) -> None:
     """Waits until what is held is written, or lost."""
-    writing: Any = store._writing  # pyright: ignore[reportPrivateUsage]
-    await within(writing)
+    await within(store._writing)  # pyright: ignore
 
 
 @pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
@@ -154,8 +152,9 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     if meanwhile == "logs out":
         await other.delete()
     else:
-        since = 2.0 if meanwhile == "logs in" else 1.0
-        await other.save(before.wanting("theirs").model_copy(update={"since": since}))
+        await other.save(
+            before.wanting("theirs").model_copy(update={"since": (2.0 if meanwhile == "logs in" else 1.0)})
+        )
     (short_path / NAME).unlink()
     way = Cutting(postgres_url, short_path, after=False)
     way.cuts = False
@@ -192,11 +191,9 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
         with pytest.raises(LoginStoreError, match="PostgreSQL"):
             async with broker.locked(5):
                 pass
-        known: Any = await broker.load()
-        assert known.wanted_scope is None, "what is known"
+        assert (await broker.load()).wanted_scope is None, "what is known"
     await written(broker)
-    found: Any = await login_of(postgres_server).load()
-    assert found.wanted_scope == "renewed"
+    assert (await login_of(postgres_server).load()).wanted_scope == "renewed"
 
 
 @pytest.mark.parametrize("others", [None, 2.0])
@@ -210,8 +207,7 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
     if others is not None:
         await login_of(postgres_server).save(record().wanting("theirs").model_copy(update={"since": others}))
     await written(login)
-    found: Any = await login_of(postgres_server).load()
-    assert found.wanted_scope == ("held" if others is None else "theirs")
+    assert (await login_of(postgres_server).load()).wanted_scope == ("held" if others is None else "theirs")
 
 
 async def test_a_file_that_was_moved_to_another_place_is_not_taken(saved: LoginStore, tmp_path: Path) -> None:
@@ -248,12 +244,12 @@ async def test_a_damaged_file_is_told_without_what_it_holds(saved: LoginStore, t
     assert await saved.load() is not None
 
 
-async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:
-    for name in ("../../evil", "a/b", "", "ö" * 300, "\udcff"):
-        store = LoginStore(LocalStore(tmp_path), name, URL, SETTINGS)
-        await store.save(record())
-        assert file_of(store).parent == tmp_path / "auth"
-        assert await store.load() is not None
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "", "ö" * 300, "\udcff"], ids=ascii)
+async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path, name: str) -> None:
+    store = LoginStore(LocalStore(tmp_path), name, URL, SETTINGS)
+    await store.save(record())
+    assert file_of(store).parent == tmp_path / "auth"
+    assert await store.load() is not None
 
 
 def test_a_record_shows_no_secret() -> None:
@@ -263,8 +259,8 @@ def test_a_record_shows_no_secret() -> None:
 
 
 def test_what_a_renewal_leaves_out_is_as_before() -> None:
-    renewed: Any = record().with_tokens(OAuthToken(access_token="new", expires_in=60))
-    assert (renewed.tokens.access_token, renewed.tokens.refresh_token) == ("new", "s3cr3t-r")
+    tokens: Any = record().with_tokens(OAuthToken(access_token="new", expires_in=60)).tokens
+    assert (tokens.access_token, tokens.refresh_token) == ("new", "s3cr3t-r")
 
 
 @pytest.mark.parametrize(("life", "stale"), [(None, False), (0, True), (-5, True), (3600, False), (2, False)])
