@@ -116,9 +116,9 @@ class Parser(argparse.ArgumentParser):
             self.exit(EXIT_USAGE, f"{self.prog}: {what} {name}. {hint}\n")
         super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 
-    def flag(self, name: str, meaning: str) -> Self:
-        """Adds an option without a value."""
-        self.add_argument(name, action="store_true", help=meaning)
+    def flag(self, name: str, meaning: str, *, short: str | None = None) -> Self:
+        """Adds an option without a value; `short` is its other name, of one letter."""
+        self.add_argument(*filter(None, (short, name)), action="store_true", help=meaning)
         return self
 
     def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> Self:

@@ -203,8 +203,7 @@ def _step(
         raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
     key = client.key(file.data)
     present = value_at(file.data, key)
-    changes: dict[KeyPath, Any] = {}
-    back, unread = list[str](), list[str]()
+    changes, before, unread = dict[KeyPath, Any](), dict[str, Any](), list[str]()
     if uninstall:
         if present is not None and not is_ours(present):
             raise ConfigError(
@@ -213,12 +212,11 @@ def _step(
         file.text = _before_us(file, key)
         servers = value_at(read(file.text, format_of(file.path.name)), key[:-1])
         there = value_at(file.data, key[:-1])
-        back = [
-            name
-            for name in (servers if is_object(servers) else ())
+        before = {
+            name: entry
+            for name, entry in (servers.items() if is_object(servers) else ())
             if not is_object(there) or name not in there
-        ]
-        before: dict[str, Any] = {name: value_at(servers, (name,)) for name in back}
+        }
         changes |= {
             (*key[:-1], name, member): value
             for name, entry in _with_secrets_of_now(before, _secrets_made(file), unread).items()
@@ -246,7 +244,7 @@ def _step(
         }
     if changes:
         file.change(changes)
-    return Step(name, client, file, key, plan, back, unread)
+    return Step(name, client, file, key, plan, list(before), unread)
 
 
 def _secrets_made(file: ConfigFile) -> dict[str, str]:

@@ -67,11 +67,11 @@ def _add_actions(commands: Commands, path: str) -> Commands:
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
-def _add_script(run: Parser, **more: str) -> None:
+def _add_script(run: Parser, **more: str) -> Parser:
     run.value("script", "SCRIPT", "a file, or - for standard input", **more).common(json=False)
     for name, meaning in LIMITS.items():
         run.value(f"--{name.replace('_', '-')}", "N", meaning, type=int)
-    (
+    return (
         run.choice(
             "--typecheck",
             ["off", "after", "before"],
@@ -98,13 +98,12 @@ def _add_script(run: Parser, **more: str) -> None:
 
 
 def _add_brokers(commands: Commands) -> None:
-    run = _add(commands, "run", "run:run")
-    _add_script(run, nargs="?")
-    run.value("--saved", "NAME", "run the approved version of this kept script")
-    run.value("--input", "JSON", "with --saved: its input, an object")
-    record = _add(commands, "record", "recordings:record")
-    _add_script(record)
-    record.add_argument(
+    (
+        _add_script(_add(commands, "run", "run:run"), nargs="?")
+        .value("--saved", "NAME", "run the approved version of this kept script")
+        .value("--input", "JSON", "with --saved: its input, an object")
+    )
+    _add_script(_add(commands, "record", "recordings:record")).add_argument(
         "-o", "--output", metavar="FILE", help="where the recording goes", required=True, type=Path
     )
 
@@ -234,8 +233,12 @@ def _add_brokers(commands: Commands) -> None:
         _add(actions, f"runs {action}", f"runs:{action}").value("run", "RUN", "its id").common(json=False)
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
-    dashboard = _add(commands, "dashboard", "daemon:dashboard").flag("--no-open", "only print the URL")
-    dashboard.daemon().common(json=False)
+    (
+        _add(commands, "dashboard", "daemon:dashboard")
+        .flag("--no-open", "only print the URL")
+        .daemon()
+        .common(json=False)
+    )
 
 
 def _add_kept_scripts(commands: Commands) -> None:
@@ -472,8 +475,11 @@ def _add_servers(commands: Commands) -> None:
     add.set_defaults(program=None)
     add.behind_dashes = "program"
     for name in ("remove", "enable", "disable"):
-        edit = _add(commands, name, f"edit_servers:{name}")
-        edit.value("servers", "SERVER", "its name in mcpServers", nargs="+").value("--config", "FILE", where)
+        (
+            _add(commands, name, f"edit_servers:{name}")
+            .value("servers", "SERVER", "its name in mcpServers", nargs="+")
+            .value("--config", "FILE", where)
+        )
 
     (
         _add(commands, "status", "daemon:status")
@@ -482,11 +488,14 @@ def _add_servers(commands: Commands) -> None:
     )
     _add(commands, "stop", "daemon:stop").common(json=False)
     _add(commands, "restart", "daemon:restart").server().daemon().common(json=False)
-    logs = _add(commands, "logs", "daemon:logs")
-    logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
-    logs.value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)
-    logs.daemon().common(json=False)
+    (
+        _add(commands, "logs", "daemon:logs")
+        .value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
+        .flag("--follow", "go on with what is written from now on", short="-f")
+        .value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)
+        .daemon()
+        .common(json=False)
+    )
 
 
 def _from_1(text: str) -> int:

@@ -25,7 +25,7 @@ from cellblock.app.cli.streams import say, warn, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
-from cellblock.base.redaction import Redactor, redacting, without_credentials
+from cellblock.base.redaction import redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.record.journal import Journal
 from cellblock.record.recording import (
@@ -79,7 +79,8 @@ async def _record(
     except ValueError as error:
         say(f"error: nothing is recorded: {error}")
         return EXIT_NO
-    found, changed = redacted(recording, *hiding(settings))
+    known = redacting(settings.servers.values())
+    found, changed = redacted(recording, known, lambda text: without_credentials(known(text)))
     try:
         with Folder.named(parsed.output.absolute().parent) as folder:
             write_private(folder, parsed.output.name, write(found).encode())
@@ -89,18 +90,6 @@ async def _record(
     if changed:
         warn(f"secrets are taken out ({first_few(changed, MAX_TOLD)}); the file does not replay to the byte")
     return exit_code
-
-
-def hiding(settings: Settings) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """Returns what takes the secrets of the servers out of a text; and what likely ones, too."""
-    redactors = [Redactor(server) for server in settings.servers.values()]
-
-    def known(text: str) -> str:
-        for redactor in redactors:
-            text = redactor.text(text)
-        return text
-
-    return known, lambda text: without_credentials(known(text))
 
 
 def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:

@@ -109,8 +109,7 @@ def finish_date(start: date, hours: float) -> date:
     """The working day on which work of so many hours ends that starts on `start`."""
     if hours < 0:
         raise ValueError("hours must not be negative")
-    day = start
-    left = hours
+    day, left = start, hours
     while left > _HOURS_A_DAY or day.weekday() >= _SATURDAY:
         if day.weekday() < _SATURDAY:
             left -= _HOURS_A_DAY
