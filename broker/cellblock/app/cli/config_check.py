@@ -196,18 +196,19 @@ def _shown(text: str) -> str:
 
 @dataclass(slots=True)
 class Checked:
-    """A checked file has its problems, those of its overlay files, and a word for how each server is reached."""
+    """A checked file has its problems, in `check` those of its overlay files, too, and a word for how each server is
+    reached."""
 
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
-    overlays: list[OverlayFault] = field(default_factory=list[OverlayFault])
+
     settings: Settings | None = None
     """Holds the settings of a file without errors."""
 
     @property
     def errors(self) -> int:
-        return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
+        return sum(problem.severity == "error" for problem in self.problems)
 
     def usable(self) -> Settings:
         """Returns the settings of a file that can be used.
@@ -229,7 +230,7 @@ class Checked:
         return {
             "file": self.file,
             "ok": not self.errors,
-            "problems": [problem.as_json() for problem in [*self.problems, *self.overlays]],
+            "problems": [problem.as_json() for problem in self.problems],
             "servers": self.servers,
         }
 
@@ -247,14 +248,13 @@ def check(parsed: argparse.Namespace) -> int:
     checked = check_source(source)
     if checked.settings is not None:
         settings = checked.settings.with_state_dir(parsed.state_dir)
-        checked.overlays = overlay_faults(settings)
-        checked.problems += source.placed(_slips(settings))
+        checked.problems += [*source.placed(_slips(settings)), *overlay_faults(settings)]
     answer(parsed, checked.as_json(), "".join(f"{line}\n" for line in _lines(checked, Painter(sys.stdout))))
     return EXIT_NO if checked.errors else EXIT_OK
 
 
 def _lines(checked: Checked, paint: Painter) -> Iterator[str]:
-    for problem in [*checked.problems, *checked.overlays]:
+    for problem in checked.problems:
         file = problem.file if isinstance(problem, OverlayFault) else checked.file
         at = problem.position
         where = f"{file}:{at.line}:{at.column}" if at else str(file)

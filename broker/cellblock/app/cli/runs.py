@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
@@ -73,8 +73,8 @@ def show(parsed: argparse.Namespace) -> int:
         lines += ["", *_question_lines(question, values=parsed.values)]
     if head.state == "parked":
         lines += ["", f"to go on when it is answered, {_how_it_goes_on(parsed, parked_run(head, pieces))}"]
-    for part in parts(run, width, Painter(sys.stdout)):
-        lines += ["", part.heading, *part.lines]
+    for heading, below in parts(run, width, Painter(sys.stdout)).items():
+        lines += ["", heading, *below]
     if not parsed.values:
         lines += ["", "--values shows the script, its console output, and what its calls sent and got."]
     values = [harmless(f"\n{heading}\n{text}\n") for heading, text in _values(run)] if parsed.values else []
@@ -438,30 +438,22 @@ STYLES: Final = {"ok": "green", "running": "cyan"}
 LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
 
 
-class Part(NamedTuple):
-    """A part of a page has a heading, and the lines below it."""
-
-    heading: str
-    lines: list[str]
-
-
 def title(run_id: str, run: Data) -> str:
     state = run["outcome"] if run["state"] == "ended" else run["state"]
     took = f", {milliseconds(run['elapsedMs'])}" if run["steps"] else ""
     return f"run {run_id}: {WORDS.get(state, state)}{took}"
 
 
-def parts(run: Data, width: int, paint: Painter) -> list[Part]:
-    """Draws what `/dashboard/runs/ID` gives in its parts. All texts of servers and scripts are made harmless."""
-    return [
-        Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),
-        Part(
-            f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
-            _timeline(run, width, paint),
-        ),
-        Part("DIAGNOSTICS", list(_diagnostics(run, width, paint)) or [plain("  none", width)]),
-        Part(f"CONSOLE ({len(run['logs'])})", list(_logs(run, width, paint)) or [plain("  nothing", width)]),
-    ]
+def parts(run: Data, width: int, paint: Painter) -> dict[str, list[str]]:
+    """Draws what `/dashboard/runs/ID` gives in its parts: the lines by their headings. All texts of servers and scripts
+    are made harmless."""
+    calls = f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})"
+    return {
+        "RUN": [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)],
+        calls: _timeline(run, width, paint),
+        "DIAGNOSTICS": list(_diagnostics(run, width, paint)) or [plain("  none", width)],
+        f"CONSOLE ({len(run['logs'])})": list(_logs(run, width, paint)) or [plain("  nothing", width)],
+    }
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -316,35 +316,33 @@ def slip_hint(meant: str) -> str:
     return f"Did you mean {meant}? Rename it, or take it out."
 
 
-def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
-    """Returns what is wrong with the keys of the servers' entries, and with those that the entries stand under.
+def entry_problems(made: Normal, known: Sequence[str]) -> Iterator[Problem]:
+    """Yields what is wrong with the keys of the servers' entries, and with those that the entries stand under.
 
     A near miss of a known key is an error: what it was to say would be left unsaid. One that nobody is known to read is
     a warning: an editor may have added it since this version.
     """
-    found: list[Problem] = []
     for name, entry in made.entries().items():
         origin = made.origins.get(name, (SERVERS_KEY, name))
         if not name.strip():
-            found.append(Problem(origin, "a server has no name here", "Give it one.", at_key=True))
+            yield Problem(origin, "a server has no name here", "Give it one.", at_key=True)
         if not is_object(entry):
             continue
         wrong = slips(entry, known)
         if (words := _shell_words(entry)) is not None:
             hint = f'Write "command": {json.dumps(words[0])}, "args": {json.dumps(words[1:])}.'
             message = "there is no such program: arguments go into args, and no shell reads this"
-            found.append(Problem((*origin, "command"), message, hint, "warning"))
+            yield Problem((*origin, "command"), message, hint, "warning")
         for key in entry:
             path = (*origin, key)
             if key in wrong:
-                found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
+                yield Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True)
             elif key == "sandboxEnabled" and entry[key]:
                 message, hint = "this sandbox of the server is not put up", "Start it in one of your own."
-                found.append(Problem(path, message, hint, "warning", at_key=True))
+                yield Problem(path, message, hint, "warning", at_key=True)
             elif not _is_other(key, known):
                 hint = f"Keys here: {', '.join(known)}. Notes begin with _ or //."
-                found.append(Problem(path, "unknown key", hint, "warning", at_key=True))
-    return found
+                yield Problem(path, "unknown key", hint, "warning", at_key=True)
 
 
 def _shell_words(entry: Mapping[str, Any]) -> list[str] | None:

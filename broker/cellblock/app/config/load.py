@@ -221,9 +221,11 @@ def _validated(
         made: The file.
         unresolved: The problems of references.
     """
-    problems = [*made.problems]
-    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved]
-    problems += entry_problems(made, SERVER_KEYS)
+    problems = [
+        *made.problems,
+        *(replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved),
+        *entry_problems(made, SERVER_KEYS),
+    ]
     try:
         return Settings.model_validate(plain), problems
     except ValidationError as error:
