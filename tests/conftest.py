@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--deaths",
         type=int,
         default=1,
-        help="how many durable runs tests/integration/test_journal_servers.py has lose broker and host",
+        help="how many durable runs tests/integration/test_journal.py has lose broker and host",
     )
     parser.addoption("--reuse", action="store_true", help="let runs of one principal share a process")
 

@@ -33,8 +33,7 @@ async def odd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]
     """A broker with the server whose input schemas are none of type object: each tool gives its input as JSON text."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "tools.json").write_text(json.dumps({"pages": [ODD]}))
-    servers = {"odd": plain_server("--definitions", folder / "tools.json")}
-    async with broker_with(folder, servers) as made:
+    async with broker_with(folder, {"odd": plain_server("--definitions", folder / "tools.json")}) as made:
         yield made
 
 

@@ -1,9 +1,6 @@
 """Sections 7.1 to 7.3 and 10: the classes, what they carry, and a hint on every error that an agent can get."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, evaluated, run, value
-from support.entries import forked_server, ledger
-from support.waits import within
+from support.entries import http_server, ledger
+from support.http_server import Answering, serving
 
 SUBCLASSES = [
     "SchemaValidationError",
@@ -30,35 +27,14 @@ IMPORTS = f'import * as errors from "@codemode/errors";\n{CONTRACT}{CAUGHT}'
 REFUSAL = '{"error": "invalid_token", "error_description": "it has expired"}'
 
 
-@asynccontextmanager
-async def refusing_server(status: int) -> AsyncIterator[str]:
-    """The URL of a real HTTP server that answers every request with a status, such as 401."""
+class Refusing(Answering):
+    """Refuses every request, with the status that its path begins with."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(REFUSAL)}\r\nConnection: close\r\n\r\n"
-        writer.write(f"{head}{REFUSAL}".encode())
-        await writer.drain()
-        writer.close()
+    def do_POST(self) -> None:
+        self.body()
+        self.answer(int(self.path.split("/")[1]), REFUSAL.encode())
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-
-
-@asynccontextmanager
-async def http_server(revoked: Path) -> AsyncIterator[dict[str, Any]]:
-    """The entry of an SDK server over HTTP that answers with 401 once the file `revoked` exists."""
-    command = forked_server(
-        "sdk_server.py", "http", "--require-header", "X-Token=right", "--revoked", revoked
-    )
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        line = await within(process.stdout.readline())
-        yield {"url": f"http://127.0.0.1:{int(line.split()[1])}/mcp", "headers": {"X-Token": "right"}}
-    finally:
-        process.kill()
-        await process.wait()
+    do_GET = do_POST
 
 
 @pytest.mark.clause("4.5.a", "7.1.a")
@@ -270,19 +246,21 @@ async def test_an_uncaught_error_keeps_its_class_and_hint(
 async def test_credentials_that_are_refused_later(tmp_path: Path) -> None:
     """A call that the server answers with 401 is an AuthenticationError, which is a ToolCallError."""
     revoked = tmp_path / "revoked"
-    async with http_server(revoked) as entry, broker_with(tmp_path / "state", {"guarded": entry}) as broker:
-        code = f"""{CAUGHT}import * as guarded from "@codemode/servers/guarded";
-            import {{ AuthenticationError, ToolCallError, CodemodeError }} from "@codemode/errors";
-            let is;
-            try {{ is = await guarded.numbered_000(); }} catch (error) {{
-                is = [error instanceof AuthenticationError, error instanceof ToolCallError,
-                    error instanceof CodemodeError, error.name, error.hint];
-            }}
-            globalThis.__codemode_result__ = is;
-        """
-        assert await value(broker, code) == "numbered_000"
-        revoked.touch()
-        *classes, name, hint = await value(broker, code)
+    code = f"""{CAUGHT}import * as guarded from "@codemode/servers/guarded";
+        import {{ AuthenticationError, ToolCallError, CodemodeError }} from "@codemode/errors";
+        let is;
+        try {{ is = await guarded.numbered_000(); }} catch (error) {{
+            is = [error instanceof AuthenticationError, error instanceof ToolCallError,
+                error instanceof CodemodeError, error.name, error.hint];
+        }}
+        globalThis.__codemode_result__ = is;
+    """
+    with http_server("--require-header", "X-Token=right", "--revoked", str(revoked)) as url:
+        guarded = {"url": url, "headers": {"X-Token": "right"}}
+        async with broker_with(tmp_path / "state", {"guarded": guarded}) as broker:
+            assert await value(broker, code) == "numbered_000"
+            revoked.touch()
+            *classes, name, hint = await value(broker, code)
     assert classes == [True, True, True] and name == "AuthenticationError" and hint
 
 
@@ -290,19 +268,16 @@ async def test_credentials_that_are_refused_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [401, 403])
 async def test_credentials_that_are_refused_from_the_start(tmp_path: Path, status: int) -> None:
     """The server is not connected; its import says why, with a hint, and other servers do not suffer."""
-    async with (
-        refusing_server(status) as url,
-        broker_with(
-            tmp_path, {"guarded": {"url": url, "headers": {"Authorization": "Bearer wrong-77"}}}
-        ) as broker,
-    ):
-        response = await run(broker, 'import * as guarded from "@codemode/servers/guarded";')
-        [found] = response.diagnostics
-        wanted = "correct the credentials of guarded in Cellblock's configuration"
-        assert (found.code, found.hint) == ("IMPORT_FAILURE", f"Do without it, or ask the user ({wanted}).")
-        assert f"HTTP {status}; it said: {REFUSAL}; {wanted}" in found.message
-        assert "wrong-77" not in json.dumps(response.as_json())
-        assert (await run(broker, "globalThis.__codemode_result__ = 1")).result == 1
+    with serving(Refusing) as origin:
+        guarded = {"url": f"http://{origin}/{status}/mcp", "headers": {"Authorization": "Bearer wrong-77"}}
+        async with broker_with(tmp_path, {"guarded": guarded}) as broker:
+            response = await run(broker, 'import * as guarded from "@codemode/servers/guarded";')
+            assert (await run(broker, "globalThis.__codemode_result__ = 1")).result == 1
+    [found] = response.diagnostics
+    wanted = "correct the credentials of guarded in Cellblock's configuration"
+    assert (found.code, found.hint) == ("IMPORT_FAILURE", f"Do without it, or ask the user ({wanted}).")
+    assert f"HTTP {status}; it said: {REFUSAL}; {wanted}" in found.message
+    assert "wrong-77" not in json.dumps(response.as_json())
 
 
 @dataclass(frozen=True)

@@ -184,8 +184,7 @@ WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
 def configured(folder: Path) -> None:
-    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
-    write_config(folder, servers, pool={"warm": 4})
+    write_config(folder, {"plain": plain_server("--ledger", folder / "ledger.jsonl")}, pool={"warm": 4})
 
 
 @pytest.mark.parametrize(("words", "has_host"), [(("types",), False), (("run", "one.js"), True)])

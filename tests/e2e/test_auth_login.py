@@ -18,8 +18,7 @@ from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import Said, cellblock, piped
 from support.entries import CELLBLOCK, plain_server
 from support.identity_provider import provider
-from support.login_site import Site, site, team
-from support.oauth_world import World, world
+from support.oauth_world import Site, World, site, team, world
 from support.secret_service import needs_secret_service, secret_service
 from support.waits import until, within
 

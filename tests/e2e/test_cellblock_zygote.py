@@ -1,12 +1,11 @@
 """A forked `cellblock` does what the console script does, and no more of it is shared than the zygote says."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from support.cellblock_zygote import (
     forked_cellblock,
     pid_of,
 )
+from support.commands import piped
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.processes import gone, waits_for_a_pipe
 from support.waits import until, within
@@ -80,39 +80,28 @@ def test_it_does_what_the_console_script_does(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_for_the_caller_is_for_the_command(tmp_path: Path, number: signal.Signals) -> None:
     codes: list[int | None] = []
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     for program in (CELLBLOCK, forked_cellblock()):
-        caller = await begun(program, *waits(tmp_path / str(len(codes))), stderr=PIPE)
-        pid = pid_of(caller.pid) if codes else caller.pid
-        await until(lambda pid=pid: waits_for_a_pipe(pid), "it waits")
-        caller.send_signal(number)
-        _, errors = await within(caller.communicate())
+        async with piped("run", fifo, program=program, stdin=DEVNULL) as running:
+            caller = running.process
+            pid = pid_of(caller.pid) if codes else caller.pid
+            await until(lambda pid=pid: waits_for_a_pipe(pid), "it waits")
+            caller.send_signal(number)
+            _, errors = await within(caller.communicate())
         assert b"Traceback" not in errors and not psutil.pid_exists(pid)
         codes.append(caller.returncode)
     assert codes[0] == codes[1]
 
 
-def waits(folder: Path) -> list[str]:
-    """The words of a command that waits for a pipe."""
-    folder.mkdir(exist_ok=True)
-    os.mkfifo(folder / "fifo")
-    return ["run", str(folder / "fifo")]
-
-
-async def begun(program: Path, *words: str, **streams: Any) -> Process:
-    return await asyncio.create_subprocess_exec(program, *words, **{"stdin": DEVNULL, **streams})
-
-
 async def test_a_caller_that_is_killed_takes_its_command_along(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()})
-    words = ["serve", "--config", str(config), "--state-dir", str(tmp_path / "s")]
-    caller = await begun(forked_cellblock(), *words, stdin=PIPE, stdout=DEVNULL)
-    command = psutil.Process(pid_of(caller.pid))
-    await until(
-        lambda: len(command.children(recursive=True)) >= 2, "its server, and who has started its host"
-    )
-    family = [command, *command.children(recursive=True)]
-    caller.kill()
-    await within(caller.wait())
+    async with piped("serve", "--config", config, "--state-dir", tmp_path / "s", stdout=DEVNULL) as caller:
+        command = psutil.Process(pid_of(caller.process.pid))
+        children = "its server, and who has started its host"
+        await until(lambda: len(command.children(recursive=True)) >= 2, children)
+        family = [command, *command.children(recursive=True)]
+    # At the end of the block it is killed.
     await gone(family)
 
 

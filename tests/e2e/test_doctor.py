@@ -23,19 +23,24 @@ pytestmark = pytest.mark.thorough
 
 
 def doctor(
-    folder: Path, *options: object, before: Sequence[str] = (), program: Path | None = None, **more: Any
+    folder: Path,
+    *options: object,
+    code: int = 0,
+    before: Sequence[str] = (),
+    program: Path | None = None,
+    **more: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """A doctor with the state directory and, where there is one, the configuration of a folder."""
+    """A doctor that ends so, with the state directory and, where there is one, the configuration of a folder."""
     config = folder / "cellblock.json"
     place = ["--state-dir", folder / "state", *(["--config", config] if config.exists() else [])]
     words = [*before, program or forked_cellblock(), "doctor", *place, *options]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, **more)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
 
 
 def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
-    done = doctor(tmp_path, "--json")
-    report = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+    report = json.loads(doctor(tmp_path, "--json").stdout)
     assert report["ok"] is True and report["problems"] == []
     assert report["versions"]["Deno"].startswith("2.")
     assert report["config"].startswith("none (no --config, and no ")
@@ -47,20 +52,65 @@ def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
 
 def test_the_trial_of_a_doctor_is_no_run_that_is_kept(tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, journal="all")
-    assert doctor(tmp_path).returncode == 0
+    doctor(tmp_path)
     listed = in_this_process("runs", "list", "--config", config, "--state-dir", tmp_path / "state")
     assert listed.out == "No run is kept.\n"
 
 
-def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
-    servers = {"plain": plain_server(), "broken": {"command": str(tmp_path / "nothing")}}
-    config = write_config(tmp_path, servers)
-    done = doctor(tmp_path)
-    assert done.returncode == 1
-    facts, _, problems = done.stdout.partition("Problems")
-    for line in (f"Configuration: {config}\n", "plain: connected", "broken: not connected"):
-        assert line in facts
-    assert "Server broken is not connected" in problems
+NOTHING = {"command": "/nonexistent/nothing"}
+NO_NODE = {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}}
+NOBODY = {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True}
+
+
+@pytest.mark.parametrize(
+    ("servers", "section", "code", "said"),
+    [
+        pytest.param(
+            {"plain": plain_server(), "broken": NOTHING},
+            {},
+            1,
+            {
+                "": ("/cellblock.json\n", "plain: connected", "broken: not connected"),
+                "Problems": ("Server broken is not connected",),
+            },
+            id="a server that does not start",
+        ),
+        pytest.param(
+            {},
+            {"isolation": "off", "typecheck": "off"},
+            0,
+            {
+                "": (
+                    "isolation = off",
+                    "Type checking of scripts: off, by the configuration",
+                    "missing   namespaces and cgroup: switched off",
+                )
+            },
+            id="isolation that is off",
+        ),
+        pytest.param(
+            {"js": NO_NODE, "web": NOBODY},
+            {},
+            1,
+            {
+                "": ("Daemon: ",),
+                "Problems": ("npx is not on PATH. Install Node.js", "Check that it runs, and its URL."),
+                "Warnings": ("mcpServers.web.sandboxEnabled: ",),
+            },
+            id="what to do",
+        ),
+    ],
+)
+def test_it_says_what_is_so_and_what_to_do(
+    tmp_path: Path, servers: Any, section: Any, code: int, said: dict[str, tuple[str, ...]]
+) -> None:
+    """Before the problems, or below such a heading."""
+    write_config(tmp_path, servers, **section)
+    shown = doctor(tmp_path, code=code).stdout
+    assert "\x1b" not in shown
+    for heading, texts in said.items():
+        part = shown.partition(heading)[2] if heading else shown.partition("Problems")[0]
+        assert [text for text in texts if text not in part] == [], shown
 
 
 def test_what_has_come_of_a_slow_server_is_told_as_soon_as_it_is_known(tmp_path: Path) -> None:
@@ -68,42 +118,13 @@ def test_what_has_come_of_a_slow_server_is_told_as_soon_as_it_is_known(tmp_path:
     words = ["-c", 'sleep 4; exec "$@"', "sh", plain["command"], *plain["args"]]
     hanging = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
     write_config(tmp_path, {"hanging": hanging, "slow": {**plain, "command": "/bin/sh", "args": words}})
-    told = [line for line in doctor(tmp_path).stderr.splitlines() if "connected" in line]
+    told = [line for line in doctor(tmp_path, code=1).stderr.splitlines() if "connected" in line]
     assert told == ["cellblock: server slow is connected", "cellblock: server hanging is not connected"]
-
-
-def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
-    write_config(tmp_path, {}, isolation="off", typecheck="off")
-    done = doctor(tmp_path)
-    assert done.returncode == 0
-    for line in (
-        "isolation = off",
-        "Type checking of scripts: off, by the configuration",
-        "missing   namespaces and cgroup: switched off",
-    ):
-        assert line in done.stdout
-
-
-def test_the_fix_is_said(tmp_path: Path) -> None:
-    servers = {
-        "js": {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}},
-        "web": {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True},
-    }
-    write_config(tmp_path, servers)
-    done = doctor(tmp_path)
-    assert done.returncode == 1
-    problems = done.stdout.partition("Problems")[2]
-    assert "npx is not on PATH. Install Node.js" in problems
-    assert "Check that it runs, and its URL." in problems
-    assert "mcpServers.web.sandboxEnabled: " in done.stdout.partition("Warnings")[2]
-    assert "Daemon: " in done.stdout and "\x1b" not in done.stdout
 
 
 def test_a_state_directory_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = doctor(tmp_path / "file", "--json")
-    assert done.returncode == 1
-    problem = json.loads(done.stdout)["problems"][0]
+    problem = json.loads(doctor(tmp_path / "file", "--json", code=1).stdout)["problems"][0]
     assert "cannot be used" in problem and "--state-dir" in problem
 
 
@@ -112,10 +133,9 @@ def test_what_a_daemon_is_to_serve_with_is_looked_at(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     cert, _ = certificate(tmp_path / "one")
     _, key = certificate(tmp_path / "other")
-    done = doctor(tmp_path, "--tls-cert", cert, "--tls-key", key)
-    assert done.returncode == 1
-    assert "Give the private key that the certificate was made for." in done.stdout.partition("Problems")[2]
-    assert doctor(tmp_path, "--http", "nowhere").returncode == 2
+    problems = doctor(tmp_path, "--tls-cert", cert, "--tls-key", key, code=1).stdout.partition("Problems")[2]
+    assert "Give the private key that the certificate was made for." in problems
+    doctor(tmp_path, "--http", "nowhere", code=2)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces")
@@ -127,8 +147,7 @@ def test_a_machine_that_forbids_namespaces(tmp_path: Path) -> None:
         pytest.skip("this bubblewrap cannot forbid user namespaces")
     for isolation, section in (("auto", "missing   namespaces: "), ("required", "Problems\n")):
         write_config(tmp_path, {}, isolation=isolation)
-        done = doctor(tmp_path, before=without, program=CELLBLOCK)
-        assert done.returncode == (isolation == "required")
+        done = doctor(tmp_path, before=without, program=CELLBLOCK, code=int(isolation == "required"))
         told = done.stdout.partition(section)[2]
         assert "Allow user namespaces" in told or "forbids user namespaces. " in told, done.stdout
         assert "cellblock doctor" not in done.stdout
@@ -142,8 +161,8 @@ def test_a_deno_that_was_not_traced(tmp_path: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deno\nVersion: 2.9.99\n", encoding="utf-8")
     for isolation, section in (("auto", "missing   seccomp: "), ("required", "Problems\n")):
         write_config(tmp_path, {}, isolation=isolation)
-        done = doctor(tmp_path, program=CELLBLOCK, env={**os.environ, "PYTHONPATH": str(info.parent)})
-        assert done.returncode == (isolation == "required"), done.stdout
+        env, code = {**os.environ, "PYTHONPATH": str(info.parent)}, int(isolation == "required")
+        done = doctor(tmp_path, program=CELLBLOCK, env=env, code=code)
         told = done.stdout.partition(section)[2]
         assert "deno 2.9.99 needs is not known" in told and "install deno 2.9.8" in told, done.stdout
 
@@ -165,9 +184,7 @@ NEEDED = [CELLBLOCK.parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix
 def cgroup_doctor(folder: Path, *before: str, isolation: str = "auto") -> dict[str, Any]:
     """The report of a doctor that another program starts."""
     write_config(folder, {}, isolation=isolation, typecheck="off")
-    done = doctor(folder, "--json", before=before, program=CELLBLOCK)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return json.loads(doctor(folder, "--json", before=before, program=CELLBLOCK).stdout)
 
 
 def about_groups(report: dict[str, Any], part: str) -> list[str]:

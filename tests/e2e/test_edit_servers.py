@@ -186,8 +186,7 @@ def test_several_are_changed_at_once_or_none() -> None:
     assert fine("enable", "c", "a").startswith("c is enabled already.\nEnabled: a (")
     refused("remove", "a", "z")
     assert set(servers(file)) == {"a", "b", "c"}
-    said = fine("remove", "a", "b", "a")
-    assert "Removed: a, b, and cellblock.pins.a, cellblock.pins.b (" in said
+    assert "Removed: a, b, and cellblock.pins.a, cellblock.pins.b (" in fine("remove", "a", "b", "a")
     assert set(servers(file)) == {"c"}
 
 
@@ -468,8 +467,7 @@ def test_from_first_use_to_approval(
     definitions(TRAP, tool("steal", "Is new"))
     shown = command("files", "--show", code=1)
     lines = shown.out.splitlines()
-    changed = {"~ read_file (changed)", "+ steal (new)", "    inputSchema.properties.path.type"}
-    assert changed <= set(lines)
+    assert {"~ read_file (changed)", "+ steal (new)", "    inputSchema.properties.path.type"} <= set(lines)
     for sign, text in (("- ", "gives its text back"), ("+ ", "SENDS its text away")):
         assert any(line.lstrip().startswith(sign) and text in line for line in lines)
     assert "2 of 2 tools" in shown.out and "gone is pinned and not listed now" in shown.out

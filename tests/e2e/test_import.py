@@ -234,21 +234,24 @@ def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, writt
         assert ("${keyring:" in text) is (written == "${keyring:")
 
 
-def test_files_that_are_not_to_be_written(home: Path) -> None:
-    own = run_import(home, "--yes", "--config", str(home / ".cursor/mcp.json"), code=2)
-    assert "client's own file" in own.stderr
-    (home / "c.json").write_text("{")
-    run_import(home, "--yes", "--config", str(home / "c.json"), code=2)
-    assert (home / "c.json").read_text() == "{"
-
-
-def test_what_would_make_the_file_wrong_is_not_written(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        (".cursor/mcp.json", '{"mcpServers": {"local": {"command": "x"}}}', "client's own file"),
+        ("c.json", "{", "c.json cannot be read: line 1, column 2"),
+        (
+            "c.json",
+            '{"cellblock": {"tools": ["mine"]}}',
+            "mcpServers.local: the Python tools of cellblock.tools",
+        ),
+    ],
+    ids=["a client's own", "broken", "what would be wrong"],
+)
+def test_a_file_that_is_not_to_be_written_stays(home: Path, name: str, text: str, why: str) -> None:
     (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"local": {"command": "x"}}}))
-    file = home / "c.json"
-    file.write_text('{"cellblock": {"tools": ["mine"]}}')
-    done = run_import(home, "--yes", "--from", "cursor", "--config", str(file), code=2)
-    assert "mcpServers.local: the Python tools of cellblock.tools" in done.stderr
-    assert file.read_text() == '{"cellblock": {"tools": ["mine"]}}'
+    (home / name).write_text(text)
+    done = run_import(home, "--yes", "--from", "cursor", "--config", str(home / name), code=2)
+    assert why in done.stderr and (home / name).read_text() == text
 
 
 def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Path) -> None:

@@ -298,19 +298,36 @@ def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
     assert set(read(file)["mcpServers"]) == {"cellblock"}
 
 
-def test_how_one_logs_in_is_no_secret(tmp_path: Path) -> None:
-    told, hidden = '"selectedAuthType": "oauth-personal"', '"keyType": "Ab1horseAb1horse"'
-    with_file(tmp_path, "gemini", f'{{\n  "security": {{{told}, {hidden}}}\n}}\n')
-    shown = install(tmp_path, "gemini", "--yes")
-    assert told in shown.out and "horse" not in shown.out
+SECRET_KEY = "sk-abcdefghijklmnopqrst123456"
+OTHERS = {"command": "a", "args": ["--key", SECRET_KEY], "env": {"PASSWORD": "horse"}}
+HOW = {"selectedAuthType": "oauth-personal", "keyType": "Ab1horseAb1horse"}
 
 
-def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
-    entry = {"command": "a", "args": ["--key", "sk-abcdefghijklmnopqrst123456"], "env": {"PASSWORD": "horse"}}
-    file = with_file(tmp_path, "cursor", f'{{"mcpServers": {{\n  "a": {json.dumps(entry)}\n}}}}')
-    done = install(tmp_path, "cursor", "--yes")
-    for secret in ("sk-abcdefghijklmnopqrst123456", "horse"):
-        assert secret in file.read_text() and secret not in done.out
+@pytest.mark.parametrize(
+    ("client", "text", "told", "hidden"),
+    [
+        (
+            "cursor",
+            f'{{"mcpServers": {{\n  "a": {json.dumps(OTHERS)}\n}}}}',
+            '"args": ["--key", "…"]',
+            [SECRET_KEY, "horse"],
+        ),
+        # How one logs in is none.
+        (
+            "gemini",
+            f'{{\n  "security": {json.dumps(HOW)}\n}}\n',
+            '"selectedAuthType": "oauth-personal"',
+            ["horse"],
+        ),
+    ],
+)
+def test_secrets_of_others_are_not_shown(
+    client: str, text: str, told: str, hidden: list[str], tmp_path: Path
+) -> None:
+    file = with_file(tmp_path, client, text)
+    shown = install(tmp_path, client, "--yes").out
+    assert told in shown and not any(secret in shown for secret in hidden), shown
+    assert all(secret in file.read_text() for secret in hidden)
 
 
 @pytest.mark.parametrize(
@@ -345,8 +362,7 @@ def test_a_link_that_leads_to_itself_is_told(more: list[str], tmp_path: Path) ->
     file = tmp_path / ".cursor" / "mcp.json"
     file.parent.mkdir()
     file.symlink_to(file.name)
-    done = install(tmp_path, "cursor", "--yes", *more, code=2)
-    assert "Too many levels of symbolic links" in done.err
+    assert "Too many levels of symbolic links" in install(tmp_path, "cursor", "--yes", *more, code=2).err
     assert file.is_symlink()
 
 

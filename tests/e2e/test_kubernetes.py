@@ -7,9 +7,10 @@ import re
 import ssl
 import subprocess
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from ruamel.yaml import YAML
 
 from cellblock_worker.wire.keys import make_key_file
 from support.certificates import certificate
+from support.commands import piped
 from support.documents import ROOT, examples
 from support.entries import CELLBLOCK
 from support.http_daemon import TOOL, Daemon, opened, said
 from support.http_server import free_port
+from support.modern_client import message
 from support.postgresql import Postgres
 from support.waits import until_found, within
 
@@ -126,9 +129,8 @@ async def brokers(
     secret = {"url": postgres.database(), "key": b64encode(bytes(range(32))).decode()}
     trusted = ssl.create_default_context(cafile=str(place.folder / "secret/tls/ca.crt"))
     trusted.check_hostname = False
-    started: list[Process] = []
     found: list[Daemon] = []
-    try:
+    async with AsyncExitStack() as stack:
         for address in ADDRESSES:
             # Pods have host names of their own.
             environment = {"PATH": os.environ["PATH"], "POD": address.replace(".", "-"), **place.temporary}
@@ -146,19 +148,15 @@ async def brokers(
             make_volume(Path(f"{state}-{address}"))
             arguments = [place.here(word).replace("0.0.0.0", address) for word in container["args"]]
             arguments = [word.replace(state, f"{state}-{address}") for word in arguments]
-            process = await asyncio.create_subprocess_exec(
-                str(CELLBLOCK), *arguments, stderr=PIPE, env=environment, cwd=place.folder
-            )
-            started.append(process)
+            started = piped(*arguments, program=CELLBLOCK, stdout=None, env=environment, cwd=place.folder)
+            process = (await stack.enter_async_context(started)).process
             while b"serving" not in (line := await within(process.stderr.readline())):
                 assert line, "it did not start"
             found.append(Daemon(process, place.ports["7433"], place.folder, TOKEN, trusted, host=address))
         yield place, found
-    finally:
-        for process in started:
-            if process.returncode is None:
-                process.terminate()
-            await within(process.communicate())
+        for one in found:
+            one.process.terminate()
+            await within(one.process.wait())
 
 
 async def started_host(place: Place) -> Process:
@@ -200,8 +198,8 @@ async def test_two_brokers_become_ready_with_a_host_and_share_it(
             return all(answer.status == 200 for answer in answers)
 
         await until_found(are_ready, "both brokers have the host")
-        run = {"name": TOOL, "arguments": {"code": "globalThis.__codemode_result__ = 6 * 7;"}}
-        body = json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": run}).encode()
+        code = {"code": "globalThis.__codemode_result__ = 6 * 7;"}
+        body = message("tools/call", 3, name=TOOL, arguments=code)
         for broker in both:
             session = {**await opened(broker), "Host": "cellblock"}
             _, told = await said(broker, broker.request("POST", "/mcp", headers=session, body=body))

@@ -66,8 +66,7 @@ async def test_results_pass_as_they_are_and_what_is_learnt_refuses_none(tmp_path
         assert whole["structuredContent"] == {"id": LONG}
         assert whole["content"][0].items() >= image.items()
         assert text_of(await call(client, "mcp__plain__fail", text="oh"), failed=True) == "oh"
-        refusal = text_of(await call(client, "mcp__other__refuse"), failed=True)
-        assert "refuse of other failed" in refusal
+        assert "refuse of other failed" in text_of(await call(client, "mcp__other__refuse"), failed=True)
         for name, why in (("echo", "several servers have it"), ("no_tool", "Not connected: gone (")):
             with pytest.raises(MCPError, match=why.replace("(", r"\(")):
                 await call(client, name)

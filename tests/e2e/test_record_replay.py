@@ -211,8 +211,7 @@ def test_secrets_are_taken_out(command: Any, tmp_path: Path) -> None:
 
 def test_a_script_that_is_not_started_is_not_recorded(command: Any, tmp_path: Path) -> None:
     (tmp_path / "script.js").write_text("import 'nowhere';")
-    done = command("record", "script.js", "-o", "run.cellrun", code=1)
-    assert "nothing is recorded" in done.stderr
+    assert "nothing is recorded" in command("record", "script.js", "-o", "run.cellrun", code=1).stderr
     assert not (tmp_path / "run.cellrun").exists()
 
 

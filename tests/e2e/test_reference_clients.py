@@ -1,7 +1,7 @@
 """The TypeScript reference clients against `cellblock serve`, over stdio and over HTTP with the token.
 
 Both generations of the client: `@modelcontextprotocol/sdk`, and `@modelcontextprotocol/client`, which can speak both
-eras of the protocol. The Python SDK's client is in `tests/conformance` and `test_approval_and_progress.py`.
+eras of the protocol. The Python SDK's client is in `tests/conformance` and `test_policy.py`.
 
 The command line of the MCP inspector has no cancel and prints no progress (docs/clients.md). Shown instead: Ctrl-C
 while a script runs ends the run, since a client that goes away takes its runs with it.

@@ -1,4 +1,6 @@
-"""`scripts/install --remove`, of an installation whose programs are those of the tests."""
+"""`scripts/install --remove`, of an installation whose programs are those of the tests; and `bash scripts/upgrade`
+from this version to itself: draining, handing on and coming back, under load.
+"""
 
 import json
 import os
@@ -14,10 +16,27 @@ from support.entries import CELLBLOCK, plain_server
 from support.http_daemon import INITIALIZE
 from support.http_server import free_port
 
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux"),
-]
+BOUND_SECONDS = 900
+"""It takes half a minute on a quiet machine."""
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(BOUND_SECONDS + 60)
+@pytest.mark.parametrize("order", ["hosts first", "brokers first"])
+def test_an_upgrade_part_by_part_loses_nothing(order: str) -> None:
+    words = [sys.executable, "-m", "benchmarks.upgrade", "--minutes", "0.3", "--order", order]
+    paths = os.pathsep.join(str(ROOT / name) for name in ("scripts", "tests"))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(
+        words, capture_output=True, text=True, env=environment, timeout=BOUND_SECONDS, check=False
+    )
+    assert done.returncode == 0 and "nothing was lost" in done.stdout, (done.stdout, done.stderr)
+    assert "a state directory and a configuration of before: all is there" in done.stdout
+    line = next(line for line in done.stdout.splitlines() if line.startswith(order))
+    counts = dict(one.rsplit(" ", 1) for one in line.partition(": ")[2].split(", "))
+    # It has looked: there were requests of both kinds, parked runs, and sessions that ended with their broker.
+    for name in ("requests", "requests_in_sessions", "resumed", "approved", "calls", "sessions_ended"):
+        assert int(counts[name]) > 0, done.stdout
 
 
 class Installed:
@@ -50,6 +69,8 @@ def installed(tmp_path: Path) -> Installed:
     return Installed(tmp_path)
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux")
 async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: Installed) -> None:
     home = installed.home
     (home / ".claude.json").write_text(json.dumps({"mcpServers": {"tests": plain_server()}}))
@@ -87,6 +108,8 @@ async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: 
     assert installed.remove() == f"Nothing to remove: there is no {installed.venv}.\n"
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux")
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_its_options_are_explained_where_that_is_asked(option: str) -> None:
     line = ["bash", ROOT / "scripts/install", option]
@@ -98,11 +121,15 @@ def test_its_options_are_explained_where_that_is_asked(option: str) -> None:
     assert wrong.returncode == 1 and usage in wrong.stderr
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux")
 async def test_it_can_be_forced(installed: Installed) -> None:
     await installed.cellblock("install", "claude-code", "--yes")
     assert "Nothing was ended" in installed.remove("--force")
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux")
 def test_what_is_broken_is_removed_only_by_force(installed: Installed) -> None:
     (installed.venv / "bin/python").unlink()
     installed.remove(code=1)

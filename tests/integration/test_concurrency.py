@@ -1,9 +1,13 @@
 """Calls of one script at the same time, runs at the same time, and those that wait for a place or a turn.
 
-A noisy client and a quiet one share the queue by client, and a flood is refused in words.
+A noisy client and a quiet one share the queue by client, and a flood is refused in words. Scripts that ask for much at
+once and come to the answers later wait for nobody but themselves; errors as large or as deep as scripts and servers can
+make them are told, and cost nobody else anything.
 """
 
 import asyncio
+import contextlib
+import json
 import os
 import sys
 import time
@@ -12,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Broker, Observer, RunResponse, tool
-from support.brokers import ready
+from cellblock import Broker, InvalidRequest, RunResponse, tool
+from support.brokers import begun, ready
 from support.entries import plain_server, settings
 from support.params import mostly
 from support.processes import workers_of
@@ -65,8 +69,7 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: B
 
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:
     """Its client gives up after a minute, whatever the queue allows; who names a time waits for as long as that."""
-    limits = {"timeout_ms": [300, 60_000]}
-    made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits=limits)
+    made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits={"timeout_ms": [300, 60_000]})
     async with Broker(made) as broker:
         idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"
         running = asyncio.create_task(broker.run(idle, limits={"timeoutMs": 3_000}))
@@ -100,8 +103,7 @@ async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: 
         finally:
             await asyncio.sleep(0.5)
 
-    config = settings(tmp_path, pool={"warm": 2, "capacity": 2})
-    async with Broker(config, tools=[effect, slow]) as broker:
+    async with Broker(settings(tmp_path, pool={"warm": 2, "capacity": 2}), tools=[effect, slow]) as broker:
         held = [
             asyncio.create_task(broker.run(code))
             for code in (
@@ -123,7 +125,8 @@ async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: 
 
 
 async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: Path) -> None:
-    bounds = {"servers": {"plain": {"max_concurrent_calls": 1, "call_timeout_ms": 1500}}}
+    """Two places for all calls, and a time of its own."""
+    bounds = {"servers": {"plain": {"max_concurrent_calls": 2, "call_timeout_ms": 1500}}}
     code = """
         import { wait, echo } from "@codemode/servers/plain";
         const took = [];
@@ -132,12 +135,12 @@ async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: 
             const said = await wait({ ms }).then(() => "answered", (error) => error.message);
             took.push([Math.round(performance.now() - started), said]);
         };
-        await Promise.all([timed(1000), timed(60_000)]);
+        await Promise.all([timed(1000), timed(1000), timed(60_000)]);
         globalThis.__codemode_result__ = took;
     """
     async with ready(settings(tmp_path, {"plain": plain_server()}, upstream=bounds)) as broker:
-        (_, first), (late, second) = succeeded(await within(broker.run(code)))
-    assert first == "answered" and "did not answer wait within 1.5 s" in second
+        *answered, (late, said) = succeeded(await within(broker.run(code)))
+    assert [one for _, one in answered] == ["answered"] * 2 and "did not answer wait within 1.5 s" in said
     assert late < 2200, "a call has waited for its turn, and then for its whole time once more"
 
 
@@ -211,39 +214,207 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
     if len(cores) == 1:
         pytest.skip("there is one core only")
     others = cores - {min(cores)}
-    limits = {"timeoutMs": 60_000, "maxCpuMs": 60_000}
     async with Broker(settings(tmp_path, pool={"warm": 2})) as broker:
 
         def kept_off() -> set[int]:
             found: set[int] = set()
             for worker in workers_of(broker.host_pid):
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     found |= {worker.pid} if os.sched_getaffinity(worker.pid) == others else set()
-                except ProcessLookupError:
-                    continue
             return found
 
         def computed() -> float:
             times = [worker.cpu_times() for worker in workers_of(broker.host_pid)]
             return sum(one.user + one.system for one in times)
 
-        async def heavy(code: str, observer: Observer | None = None) -> RunResponse:
-            return await broker.run(code, client="heavy", limits=limits, observer=observer)
-
-        runs = [asyncio.create_task(heavy("for (;;);")) for _ in range(COMPUTING)]
+        heavy = {"client": "heavy", "limits": {"timeoutMs": 60_000, "maxCpuMs": 60_000}}
+        runs = [asyncio.create_task(broker.run("for (;;);", **heavy)) for _ in range(COMPUTING)]
         await until(lambda: computed() > COMPUTING, "they have computed for a second each")
         assert kept_off() == set(), "nobody is there to leave it to"
         for _ in range(ATTEMPTS):
             succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="light")))
             await until(lambda: len(kept_off()) == COMPUTING, "the runs that compute are kept off a core")
-            computing, begun = kept_off(), asyncio.Event()
+            computing = kept_off()
             waits = "console.log('begun'); await new Promise(() => setTimeout(() => 0, 1e9));"
-            observer = Observer(on_log=lambda _, begun=begun: begun.set())
-            runs.append(asyncio.create_task(heavy(waits, observer)))
-            await within(begun.wait())
+            runs.append(await begun(broker, waits, **heavy))
             if is_kept_off := bool(kept_off() - computing):
                 break
         assert is_kept_off, "its client's next run is so from its start"
         for run in runs:
             run.cancel()
         await asyncio.wait(runs, timeout=20)
+
+
+MESSAGE_BYTES = 1 << 20
+TOOL = {
+    "description": "x" * 2_000,
+    "inputSchema": {
+        "type": "object",
+        "properties": {f"member_{number}": {"type": "string"} for number in range(30)},
+    },
+}
+
+COMPUTE = "for (const until = performance.now() + 700; performance.now() < until;) {}"
+
+
+@pytest.fixture(scope="module")
+async def roomy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    folder = tmp_path_factory.mktemp("parallel")
+    definitions = folder / "definitions.json"
+    definitions.write_text(
+        json.dumps({"pages": [[{"name": f"tool_{number}", **TOOL} for number in range(30)]]})
+    )
+    config = settings(
+        folder,
+        {"plain": plain_server(), "many": plain_server("--definitions", definitions)},
+        pool={"capacity": 4},
+        max_message_bytes=MESSAGE_BYTES,
+        limits={"max_log_bytes": [65_536, 65_536]},
+    )
+    async with ready(config) as started:
+        yield started
+
+
+async def test_discovery_requests_queue(roomy: Broker) -> None:
+    code = f"""
+        import {{ listTools, searchTools }} from "@codemode/discovery";
+        const one = JSON.stringify(await listTools("many", {{ detail: "full" }}));
+        const asked = Array.from({{ length: 300 }}, () => listTools("many", {{ detail: "full" }}));
+        asked.push(searchTools("tool"));
+        {COMPUTE}
+        const found = await Promise.all(asked);
+        found.pop();
+        globalThis.__codemode_result__ = [
+            one.length > 50_000 && 300 * one.length > 8 * {MESSAGE_BYTES},
+            found.every((each) => JSON.stringify(each) === one),
+        ];
+    """
+    assert succeeded(await within(roomy.run(code))) == [True, True]
+
+
+async def test_answers_of_calls_wait_for_a_script_that_computes(roomy: Broker) -> None:
+    code = f"""
+        import {{ flood }} from "@codemode/servers/plain";
+        const asked = Array.from({{ length: 60 }}, () => flood({{ bytes: 120_000 }}));
+        {COMPUTE}
+        globalThis.__codemode_result__ = (await Promise.all(asked)).map((text) => text.length);
+    """
+    response = await within(roomy.run(code))
+    assert succeeded(response) == [120_000] * 60 and response.usage.tool_calls == 60
+
+
+async def test_300_calls_at_once_are_made_if_so_many_may_be(roomy: Broker) -> None:
+    code = """
+        import { echo } from "@codemode/servers/plain";
+        const asked = Array.from({ length: 300 }, (_, number) => echo({ number }));
+        globalThis.__codemode_result__ = (await Promise.all(asked)).length;
+    """
+    response = await within(roomy.run(code, limits={"maxToolCalls": 300}))
+    assert succeeded(response) == 300
+    response = await within(roomy.run(code, limits={"maxToolCalls": 299}))
+    assert "maxToolCalls = 299" in error_of(response, "SANDBOX_LIMIT").message
+
+
+async def test_a_request_over_the_cap_is_refused_in_the_sandbox(roomy: Broker) -> None:
+    code = """
+        import { searchTools } from "@codemode/discovery";
+        try { await searchTools("x".repeat(65_600)); } catch ({ name, message }) {
+            globalThis.__codemode_result__ = [name, message];
+        }
+    """
+    name, message = succeeded(await within(roomy.run(code)))
+    assert name == "CodemodeError" and "the maximum is 65536" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "fails"),
+    [
+        (
+            """
+            const text = "\\0".repeat(10_000);
+            const error = new Error(text);
+            Object.assign(error, { name: text, stack: text, hint: text, path: text, errors: Array(9).fill(text) });
+            error.cause = new Error(text, { cause: new Error(text, { cause: new Error(text, { cause: text }) }) });
+            throw error;
+            """,
+            True,
+        ),
+        ("throw '\\0'.repeat(100_000);", True),
+        (
+            """
+            const named = { ["\\0".repeat(100_000)]() {} };
+            globalThis.__codemode_result__ = Array(30).fill(Object.values(named)[0]);
+            """,
+            False,
+        ),
+    ],
+    ids=["an error", "a thrown text", "notices"],
+)
+async def test_what_the_sandbox_tells_by_itself_fits_its_caps(roomy: Broker, code: str, fails: bool) -> None:
+    response = await within(roomy.run(code))
+    codes = [each.code for each in response.diagnostics]
+    assert response.ok is not fails and codes
+    assert "PROTOCOL_VIOLATION" not in codes and codes[0] != "WORKER_CRASHED"
+
+
+TOLD = """
+    const told = async (work) => {
+        try { await work(); return "no error"; } catch ({ name, message, certainty }) {
+            return [name, message.length < 5000, certainty ?? null];
+        }
+    };
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    mostly(
+        [
+            'discovery.listTools("\\u0000".repeat(150_000))',
+            "plain.refuse({ bytes: 3_000_000 })",
+            "plain.deep({ depth: 150, error: true })",
+        ],
+        [
+            'discovery.describeServer("x".repeat(700_000))',
+            'discovery.listTools("\\u0000".repeat(150_000))',
+            'discovery.getTool("plain", "x".repeat(700_000))',
+            'discovery.searchTools("x", { serverId: "x".repeat(700_000) })',
+            'discovery.searchTools("x", { detail: "x".repeat(700_000) })',
+            "plain.refuse({ bytes: 3_000_000 })",
+            "plain.fail({ text: 'x'.repeat(900_000) })",
+            "plain.deep({ depth: 150, error: true })",
+        ],
+    ),
+)
+async def test_a_huge_error_is_told_and_nobody_else_loses_a_run(roomy: Broker, call: str) -> None:
+    host = roomy.host_pid
+    other = asyncio.create_task(
+        roomy.run(
+            "await new Promise((done) => setTimeout(done, 700)); globalThis.__codemode_result__ = 'here';"
+        )
+    )
+    code = f"""
+        import * as discovery from "@codemode/discovery";
+        import * as plain from "@codemode/servers/plain";
+        {TOLD}
+        globalThis.__codemode_result__ = await told(() => {call});
+    """
+    name, is_short, certainty = succeeded(await within(roomy.run(code)))
+    assert is_short and name != "Error"
+    if call.startswith("plain."):
+        assert certainty == ("may_have_run" if "refuse" in call else "completed")
+    assert succeeded(await within(other)) == "here"
+    assert roomy.host_pid == host
+
+
+async def test_an_import_of_any_length_is_refused_in_short_words(roomy: Broker) -> None:
+    response = await within(roomy.run(f'import "{"x" * 500_000}";'))
+    assert len(error_of(response, "IMPORT_FAILURE").message) < 1000
+    response = await within(
+        roomy.run("globalThis.__codemode_result__ = 1", requested_capabilities=["x" * 200])
+    )
+    (warning,) = response.diagnostics
+    assert warning.code == "CAPABILITY_UNAVAILABLE" and len(warning.message) < 1000
+    with pytest.raises(InvalidRequest, match="at most 200 characters") as caught:
+        await within(roomy.run("1", requested_capabilities=["x" * 500_000]))
+    assert len(str(caught.value)) < 1000

@@ -1,24 +1,27 @@
-"""Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left."""
+"""Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left.
+
+Hosts that refuse to serve are an error at the broker's start, and one more death later.
+"""
 
 import asyncio
-import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
+import sys
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, HostUnavailable
 from cellblock.run.calls import ToolCalls
 from support.brokers import begun, host_of, ready
+from support.commands import cellblock, piped
 from support.entries import CELLBLOCK, WARM, ledger, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -41,35 +44,18 @@ IN_A_CALL = """
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker of its own for each test: its host is going to die. No run goes on elsewhere (`test_going_on.py`)."""
     plain = plain_server("--ledger", tmp_path / "ledger.jsonl")
-    config = settings(tmp_path, {"plain": plain}, journal="off", pool={"warm": WARM})
-    async with ready(config) as started:
+    async with ready(settings(tmp_path, {"plain": plain}, journal="off", pool={"warm": WARM})) as started:
         yield started
 
 
 async def works(broker: Broker) -> None:
-    """Runs a script with a tool call, as soon as there is a host again."""
+    """There is a host, as soon as it has started again, and a script with a tool call runs."""
+    await until(lambda: broker.hosts, "a host")
     code = """
         import { echo } from "@codemode/servers/plain";
         globalThis.__codemode_result__ = await echo({ fine: true });
     """
     assert succeeded(await within(broker.run(code))) == '{"fine": true}'
-
-
-async def busiest(broker: Broker) -> psutil.Process:
-    """The worker in an endless loop, as soon as its CPU time says clearly which one it is."""
-    ranked: list[tuple[float, psutil.Process]] = []
-
-    def clear() -> bool:
-        nonlocal ranked
-        times: list[tuple[float, psutil.Process]] = []
-        for worker in workers_of(host_of(broker).pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times.append((sum(worker.cpu_times()[:2]), worker))
-        ranked = sorted(times, key=lambda pair: pair[0])
-        return len(ranked) == 1 or (len(ranked) > 1 and ranked[-1][0] > ranked[-2][0] + 0.1)
-
-    await until(clear, "one worker that is busier than the others")
-    return ranked[-1][1]
 
 
 async def called(record: Path, tool: str) -> None:
@@ -88,15 +74,13 @@ async def test_a_killed_host_takes_its_workers_and_the_broker_recovers(
     assert len(workers) >= 2
     host.kill()
     lost = await within(endless)
-    found = error_of(lost, "HOST_LOST")
-    assert "may have run in part" in found.message
+    assert "may have run in part" in error_of(lost, "HOST_LOST").message
     assert [entry.message for entry in lost.logs] == ["running"]
     with_calls = error_of(await within(in_a_call), "HOST_LOST")
     assert "1 completed, 1 in flight (may have run), 0 not started" in with_calls.message
     await gone([host, *workers])
-    await until(lambda: broker.hosts, "a new host")
-    assert broker.host_pid != host.pid
     await works(broker)
+    assert broker.host_pid != host.pid
 
 
 async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,10 +90,8 @@ async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest
     host = host_of(broker)
     workers = workers_of(host.pid)
     host.suspend()
-    found = error_of(await within(endless), "HOST_LOST")
-    assert "silent" in found.message
+    assert "silent" in error_of(await within(endless), "HOST_LOST").message
     await gone([host, *workers])
-    await until(lambda: broker.hosts, "a new host")
     await works(broker)
 
 
@@ -126,18 +108,19 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
     error_of(await within(endless), "HOST_LOST")
     assert time.monotonic() - started < 10
     await until(lambda: not alive(host), "the host is killed")
-    await until(lambda: broker.hosts, "a new host")
     await works(broker)
 
 
 @pytest.mark.thorough
-async def test_a_worker_that_is_stopped_in_its_run_is_still_killed_at_its_timeout(broker: Broker) -> None:
-    endless = await begun(broker, ENDLESS, limits={"timeoutMs": 1500})
-    worker = await busiest(broker)
-    worker.suspend()
-    error_of(await within(endless), "SANDBOX_LIMIT")
-    await gone([worker])
-    await works(broker)
+async def test_a_worker_that_is_stopped_in_its_run_is_still_killed_at_its_timeout(tmp_path: Path) -> None:
+    async with ready(settings(tmp_path, {"plain": plain_server()}, journal="off")) as broker:
+        endless = await begun(broker, ENDLESS, limits={"timeoutMs": 1500})
+        # None is warm beside it.
+        (worker,) = workers_of(host_of(broker).pid)
+        worker.suspend()
+        error_of(await within(endless), "SANDBOX_LIMIT")
+        await gone([worker])
+        await works(broker)
 
 
 async def test_warm_workers_that_die_are_replaced_unnoticed(broker: Broker) -> None:
@@ -193,39 +176,22 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
     for run in runs:
         error_of(await within(run), "CANCELLED")
     assert set(descendants(os.getpid())) - before == set()
-    cancelled = [event["id"] for event in ledger(record) if event["event"] == "cancelled"]
-    assert sorted(cancelled) == sorted(in_flight())
+    cancelled = sorted(event["id"] for event in ledger(record) if event["event"] == "cancelled")
+    assert cancelled == sorted(in_flight())
 
 
 # ---- a whole broker in a process of its own --------------------------------------------------------------
 
 
-@asynccontextmanager
-async def cellblock(*arguments: str, stdin: int | None = PIPE) -> AsyncGenerator[Process]:
-    """A `cellblock` command, killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        str(CELLBLOCK), *arguments, stdin=stdin, stdout=PIPE, stderr=PIPE
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await within(process.communicate())
-
-
 async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
     """The descendants of a process, as soon as there is one whose command line has each of `parts`."""
-    found: list[psutil.Process] = []
 
-    def complete() -> bool:
-        nonlocal found
-        found = descendants(pid)
-        lines = [" ".join(command_line(process)) for process in found]
+    def are_there() -> bool:
+        lines = [" ".join(command_line(process)) for process in descendants(pid)]
         return all(any(part in line for line in lines) for part in parts)
 
-    await until(complete, f"processes {parts}")
-    return found
+    await until(are_there, f"processes {parts}")
+    return descendants(pid)
 
 
 def plain(tmp_path: Path) -> dict[str, Any]:
@@ -253,7 +219,8 @@ async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: s
     # A server of others is not so quick to see that nobody is there any more.
     more = {"everything": node_entry("server-everything", "stdio")} if number is signal.SIGKILL else {}
     parts = (*PARTS, *(["server-everything"] if more else []))
-    async with cellblock(*await running_script(tmp_path, **more)) as process:
+    async with piped(*await running_script(tmp_path, **more), program=CELLBLOCK) as running:
+        process = running.process
         await called(tmp_path / "ledger.jsonl", "never")
         left = await all_of(process.pid, *parts)
         process.send_signal(number)
@@ -274,28 +241,19 @@ async def test_what_a_killed_broker_left_is_removed_by_the_next_which_repeats_no
     state = Path("/tmp") / f"cellblock-test-{os.getpid()}"  # short enough for a socket inside it
     arguments = [*(await running_script(tmp_path)), "--state-dir", str(state)]
     try:
-        async with cellblock(*arguments) as process:
+        async with piped(*arguments, program=CELLBLOCK) as running:
             await called(tmp_path / "ledger.jsonl", "never")
-            process.kill()
-            await within(process.wait())
+            running.process.kill()
+            await within(running.process.wait())
         assert len(list((state / "run").glob("broker-*"))) == 1
         (tmp_path / "script.js").write_text("globalThis.__codemode_result__ = 1;")
-        async with cellblock(*arguments) as process:
-            said = json.loads(await within(process.stdout.read()))
-            assert (await within(process.wait()), said["result"]) == (0, 1)
+        done = await cellblock(*arguments, program=CELLBLOCK)
+        assert (done.code, json.loads(done.out)["result"]) == (0, 1)
         assert [*(state / "run").iterdir()] == []
-        called_once = [
-            event["tool"] for event in ledger(tmp_path / "ledger.jsonl") if event["event"] == "call"
-        ]
-        assert called_once == ["echo", "never"]
+        calls = [event["tool"] for event in ledger(tmp_path / "ledger.jsonl") if event["event"] == "call"]
+        assert calls == ["echo", "never"]
     finally:
         shutil.rmtree(state, ignore_errors=True)
-
-
-def request(number: int, method: str, parameters: dict[str, Any]) -> bytes:
-    return (
-        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}).encode() + b"\n"
-    )
 
 
 @pytest.mark.parametrize("number", mostly([None], [signal.SIGKILL, signal.SIGTERM, None]), ids=str)
@@ -305,23 +263,72 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     """With a run in flight; after a signal although the client keeps its end of stdin open."""
     config = write_config(tmp_path, plain(tmp_path))
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
-    async with cellblock(*arguments) as process:
+    async with piped(*arguments, program=CELLBLOCK) as running:
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        process.stdin.write(request(1, "initialize", hello))
-        answer = json.loads(await within(process.stdout.readline()))
-        assert answer["result"]["serverInfo"]["name"] == "cellblock"
-        process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        running.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+        assert (await running.answer())["result"]["serverInfo"]["name"] == "cellblock"
         run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}
-        process.stdin.write(request(2, "tools/call", run))
+        running.send(
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": run},
+        )
         await called(tmp_path / "ledger.jsonl", "never")
-        left = await all_of(process.pid, *PARTS)
+        left = await all_of(running.process.pid, *PARTS)
         if number is None:
-            process.stdin.close()
+            running.close()
         else:
-            process.send_signal(number)
-        await within(process.wait(), 15)
+            running.process.send_signal(number)
+        await within(running.process.wait(), 15)
         await gone(left)
     if number is not signal.SIGKILL:
         assert list((tmp_path / "s" / "run").glob("*")) == []
         assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
+
+
+Refusing = Callable[..., Callable[[], int]]
+
+
+@pytest.fixture
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """Given the numbers of the starts at which the host exits like one whose self-test gave no outcome: how many
+    starts there were so far."""
+    counter, refuse, program = tmp_path / "starts", tmp_path / "refuse", tmp_path / "python"
+    refuse.write_text("")
+    program.write_text(
+        f"""#!/bin/sh
+echo start >> {shlex.quote(str(counter))}
+if grep -qx "$(($(wc -l < {shlex.quote(str(counter))})))" {shlex.quote(str(refuse))}; then
+  echo "cellblock_worker refuses to serve: the self-test gave no outcome: it said nothing" >&2
+  exit 3
+fi
+exec {shlex.quote(sys.executable)} "$@"
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+    def at(*starts: int) -> Callable[[], int]:
+        refuse.write_text("".join(f"{start}\n" for start in starts))
+        return lambda: len(counter.read_text().splitlines())
+
+    return at
+
+
+async def test_a_host_that_refuses_after_one_has_served_is_started_again(
+    refusing: Refusing, tmp_path: Path
+) -> None:
+    """The soak found it: a self-test that was killed left the broker without a host for ever."""
+    starts = refusing(2, 3)
+    async with Broker(settings(tmp_path / "state")) as broker:
+        host_of(broker).kill()
+        await until(lambda: not broker.hosts, "the death is noticed")
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
+    assert starts() == 4
+
+
+async def test_a_first_host_that_refuses_is_an_error_at_once(refusing: Refusing, tmp_path: Path) -> None:
+    starts = refusing(1)
+    with pytest.raises(HostUnavailable, match="the self-test gave no outcome"):
+        await within(Broker(settings(tmp_path / "state")).__aenter__())
+    assert starts() == 1

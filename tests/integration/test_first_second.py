@@ -12,9 +12,8 @@ import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
-from cellblock import Broker
+from cellblock import Broker, InvalidRequest
 from cellblock.app import assembly
-from cellblock.base.errors import InvalidRequest
 from cellblock.serve.mcp.manual import STARTING, STARTING_AS_KNOWN
 from support.asking_client import stdio
 from support.entries import plain_server, settings, write_config
@@ -62,13 +61,13 @@ async def test_a_run_waits_only_for_the_servers_that_it_imports_or_requests(tmp_
     """While `hanging` and `slow` start, with a bound that no test would live to see the end of."""
     told = tmp_path / "told"
     bounds = {"connect_timeout_ms": 3_600_000}
-    configured = settings(tmp_path / "state", world(told), pool=POOL, upstream=bounds)
-    async with Broker(configured) as broker:
+    async with Broker(settings(tmp_path / "state", world(told), pool=POOL, upstream=bounds)) as broker:
         assert succeeded(await within(broker.run(ONE))) == 1
         assert "text" in str(succeeded(await within(broker.run(importing("fast")))))
         assert succeeded(await within(broker.run(ONE, requested_capabilities=["fast", "nothing"]))) == 1
-        refused = error_of(await within(broker.run(importing("dead"))), "IMPORT_FAILURE")
-        assert "not connected" in refused.message
+        assert (
+            "not connected" in error_of(await within(broker.run(importing("dead"))), "IMPORT_FAILURE").message
+        )
         # For as long as it may run itself.
         looked = await within(broker.run(LISTING, limits={"timeoutMs": 2_000}))
         assert succeeded(looked) == ["fast"]
@@ -108,8 +107,7 @@ async def test_all_servers_are_waited_for_once_and_those_that_a_script_names_eac
     monkeypatch.setattr(assembly, "_imported", slowly)
     bounds = {"connect_timeout_ms": 36_000_000}
     told = tmp_path / "told slow"
-    configured = settings(tmp_path / "state", world(told), pool=POOL, upstream=bounds)
-    async with Broker(configured) as broker:
+    async with Broker(settings(tmp_path / "state", world(told), pool=POOL, upstream=bounds)) as broker:
         await until(lambda: "fast" in broker.catalog.servers, "the fast server is connected")
         assert succeeded(await within(broker.run(LISTING))) == ["fast"]
         refused = error_of(
@@ -215,8 +213,7 @@ async def test_a_machine_too_busy_for_the_self_test_does_not_end_serve(tmp_path:
         await until(lambda: starts.exists() and len(starts.read_text().split()) >= 2, "it is tried again")
 
         async def run() -> dict[str, Any]:
-            answer = await client.call_tool("codemode.run", {"code": ONE})
-            return answer.structured_content or {}
+            return (await client.call_tool("codemode.run", {"code": ONE})).structured_content or {}
 
         refused = (await within(run()))["diagnostics"][0]
         assert refused["code"] == "WORKER_UNAVAILABLE" and "pool.queue_wait_ms" in refused["message"]
@@ -251,8 +248,7 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
         marked = next(line for line in shown.splitlines() if line.startswith(STARTING_AS_KNOWN))
         assert "slow" in marked and "hanging" not in marked and "- slow: never, announce" in shown
         assert STARTING + ": hanging." in shown
-        called = await within(client.call_tool("codemode.run", {"code": importing("fast")}))
-        assert not called.is_error
+        assert not (await within(client.call_tool("codemode.run", {"code": importing("fast")}))).is_error
         told.touch()
         await within(client.call_tool("codemode.run", {"code": importing("slow")}))
         # Nothing has come of it but what was shown.

@@ -16,12 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock import Broker, Grantee, RunResponse
+from cellblock import Broker, CellblockError, Grantee, RunResponse, Settings
 from cellblock.base.database import Away, SqliteDatabase
-from cellblock.base.errors import CellblockError
-from cellblock.base.questions import QuestionId
 from cellblock.base.settings.sections import MIB
-from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on
@@ -119,18 +116,15 @@ console.log("waits");
 await new Promise((resume) => setTimeout(resume, 500));
 globalThis.__codemode_result__ = await give({{ n: 1 }});
 """
-    policy = {"default": {"approve": ["plain.give"]}}
-    async with ready(made_of(tmp_path, policy=policy)) as broker:
+    async with ready(made_of(tmp_path, policy={"default": {"approve": ["plain.give"]}})) as broker:
         run = await begun(broker, code, "waits", durable=True)
         host_of(broker).kill()
         waits = await within(run, 60)
-        assert waits.parked and waits.usage.run_id is not None, waits
-        ended = await within(broker.resume(waits.usage.run_id, "accepted"))
-    assert ended.ok, ended
+        ended = await within(broker.resume(str(waits.usage.run_id), "accepted"))
+    assert waits.parked and ended.ok and ended.usage.resumed == 2, ended
     for response in (waits, ended):
         (told,) = (entry for entry in response.diagnostics if entry.code == "RUN_RESUMED")
         assert "host" in told.message and "1 calls are not made again" in told.message
-    assert ended.usage.resumed == 2
 
 
 async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
@@ -140,7 +134,6 @@ async def test_a_call_that_may_be_made_again_is(tmp_path: Path) -> None:
     for name in ("plain", "other"):
         (overlays / f"{name}.toml").write_text("[tools.never]\nretry = true\n")
     entries = {name: plain_server("--ledger", tmp_path / f"{name}.jsonl") for name in ("plain", "other")}
-    made = settings(tmp_path / "s", entries, **LIGHT)
     code = """
 import * as plain from "@codemode/servers/plain";
 import * as other from "@codemode/servers/other";
@@ -154,7 +147,7 @@ await Promise.all([plain.never({ n: 1 }), other.never({ n: 2 })]);
             for name in entries
         ]
 
-    async with ready(made) as broker:
+    async with ready(settings(tmp_path / "s", entries, **LIGHT)) as broker:
         run = await begun(broker, code, "asks", durable=True)
         await until(lambda: called() == [1, 1], "both are called")
         host_of(broker).kill()
@@ -177,8 +170,7 @@ globalThis.__codemode_result__ = said;
     run = await begun(broker, code, "asks", durable=True)
     await until(lambda: calls_of(tmp_path, "never") == 1, "it is called")
     host_of(broker).kill()
-    response = await within(run, 60)
-    assert response.result == "may_have_run", response
+    assert (await within(run, 60)).result == "may_have_run"
     assert calls_of(tmp_path, "never") == 1
 
 
@@ -277,8 +269,7 @@ globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
     async with Broker(made_of(tmp_path, left)) as other:
         (head,) = await other.keeper.recent()
         response = await within(other.parked_runs.outcome(head["id"]))
-    assert response is not None and response.ok, response
-    assert response.result == [200_000, {"n": 2}]
+    assert response.result == [200_000, {"n": 2}], response
     assert [calls_of(tmp_path, tool) for tool in ("flood", "hold", "give")] == [1, 2, 1]
 
 
@@ -372,12 +363,8 @@ async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path:
         run = await begun(broker, DRAWS.replace("rounds < 5", "rounds < 30"), "waits", durable=True)
     await within(asyncio.wait([run]))
     async with Broker(made_of(tmp_path)) as broker:
-
-        async def outcome() -> RunResponse | None:
-            (head,) = await broker.keeper.recent()
-            return await broker.parked_runs.outcome(head["id"])
-
-        response = await until_found(outcome, "it has ended")
+        (head,) = await broker.keeper.recent()
+        response = await response_of(broker, head["id"])
     assert response.ok, response.diagnostics
     assert_once(tmp_path, response)
 
@@ -405,10 +392,17 @@ def leave(broker: Broker, *runs: str, by_a_broker: bool = False) -> None:
             assert not by_a_broker or store.take(run_id, "broker-0000dead") is not None
 
 
-async def parked(broker: Broker) -> str:
-    response = await within(broker.run(CODE, plan=True))
+async def parked(broker: Broker, code: str = CODE) -> str:
+    response = await within(broker.run(code, plan=True))
     assert response.parked, response
     return str(response.usage.run_id)
+
+
+async def why_not_here(broker: Broker, run_id: str) -> str:
+    """Why a run does not go on in this broker, as soon as that is seen."""
+    found = broker.parked_runs.going_on.foreign
+    await until(lambda: run_id in found, "it is seen that it does not go on here")
+    return found[run_id]
 
 
 async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
@@ -417,7 +411,6 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     run_id = await parked(local)
     runs = local.parked_runs
     turn, (question,) = await runs.questions(run_id) or (0, ())
-    given: dict[QuestionId, Any] = {question.id: "accepted"}
 
     def away(*_: Any, **__: Any) -> None:
         raise Away("PostgreSQL: the connection is lost")
@@ -425,14 +418,13 @@ async def test_a_run_that_was_taken_at_the_second_try_is_not_taken_for_lost(
     with monkeypatch.context() as cut:
         cut.setattr(JournalStore, "take", away)
         with pytest.raises(Away):
-            await runs.come_back(run_id, turn, given, CLIENT)
+            await runs.come_back(run_id, turn, {question.id: "accepted"}, CLIENT)
     # It has its answer, and this broker goes on with it at the next look.
     response = await within(runs.outcome(run_id), 60)
     # What may have been taken at the first try, and not been run, is looked for.
     await runs.going_on._adopt()
     await within(runs.going_on.quiet())
-    assert response is not None and response.result == {"result": 10} and MADE == {"write 1": 1}
-    assert not response.diagnostics
+    assert (response.result, response.diagnostics) == ({"result": 10}, []) and MADE == {"write 1": 1}
 
 
 @pytest.mark.parametrize("who", mostly(["client"], ["program", "client"]))
@@ -457,8 +449,7 @@ async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
             else runs.come_back(run_id, turn, {question.id: "accepted"}, CLIENT)
         )
         await until(is_there.is_set, "the run is taken")
-        waits.cancel()
-        await asyncio.wait([waits])
+        await cancelled(waits)
         goes_on.set()
         # Behind it.
         await runs.questions(run_id)
@@ -484,11 +475,10 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     leave(made, run_id, by_a_broker=left_by == "a broker")
     for tools, what in (([], "it"), ([read], "its tool write")):
         async with broker_on(tmp_path, tools) as other:
-            found = other.parked_runs.going_on.foreign
-            await until(lambda found=found: run_id in found, "it is seen that it does not go on here")
-            assert found[run_id] == f"it needs the server local, and this process does not have {what}"
+            why = await why_not_here(other, run_id)
+            assert why == f"it needs the server local, and this process does not have {what}"
             head = await other.keeper._journals.asked(lambda store: store.head(run_id), None)
-            assert head is not None and head.state == ("parked" if left_by == "a person" else "running")
+            assert head.state == ("parked" if left_by == "a person" else "running")
             if left_by == "a person":
                 with pytest.raises(CellblockError, match=r"does not go on here: it needs the server local"):
                     await within(other.resume(run_id, "accepted"))
@@ -519,16 +509,14 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
         if left_by == "0.1.0":
             early.setattr(server_entries, "fingerprint", lambda _: "")
         async with with_ledger("one") as made:
-            response = await within(made.run(code, plan=True))
-            run_id = str(response.usage.run_id)
+            run_id = await parked(made, code)
     leave(made, run_id, by_a_broker=left_by == "a broker")
     async with with_ledger("other") as other:
         if left_by == "0.1.0":
             assert (await response_of(other, run_id)).result == {"text": "one"}
             return
-        found = other.parked_runs.going_on.foreign
-        await until(lambda: run_id in found, "it is seen that it does not go on here")
-        assert found[run_id] == "its server plain has another command or URL in this process"
+        why = "its server plain has another command or URL in this process"
+        assert await why_not_here(other, run_id) == why
     # A server that the script cannot use may be another one.
     async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
         assert (await response_of(again, run_id)).result == {"text": "one"}
@@ -544,17 +532,13 @@ async def test_a_run_waits_until_its_server_has_started(
     plain = plain_server("--ledger", tmp_path / "ledger", "--start-when", is_there)
     made_of = settings(tmp_path / "s", {"plain": plain}, **LIGHT, upstream={"connect_timeout_ms": 2000})
     async with Broker(made_of) as made:
-        response = await within(made.run(f'{IMPORTS["server"]} await give({{ text: "one" }});', plan=True))
-        run_id = str(response.usage.run_id)
+        run_id = await parked(made, f'{IMPORTS["server"]} await give({{ text: "one" }});')
     leave(made, run_id, by_a_broker=left_by == "a broker")
     is_there.unlink()
     monkeypatch.setattr(registry, "STARTUP_WAIT_SECONDS", 0.0)
     async with Broker(made_of) as other:
-        found = other.parked_runs.going_on.foreign
-        await until(lambda: run_id in found, "it is seen that its server is not there")
-        assert found[run_id].startswith(
-            "it needs the server plain, which is not connected here: it did not answer"
-        )
+        why = await why_not_here(other, run_id)
+        assert why.startswith("it needs the server plain, which is not connected here: it did not answer")
         is_there.touch()
         assert (await response_of(other, run_id)).ok
     assert recorded(tmp_path / "ledger", tool="give") == 1

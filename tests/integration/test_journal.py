@@ -1,25 +1,35 @@
-"""Runs that are recorded, replayed by another worker, resumed and changed: real workers, real Python tools."""
+"""Runs that are recorded, replayed by another worker, resumed and changed: real workers, real Python tools.
+
+With the public servers, what is recorded is replayed and gone on with, and nothing is called twice.
+"""
 
 import asyncio
+import contextlib
+import json
+import random
 import re
+import shlex
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cellblock import Grantee
+from cellblock import Broker, Certainty, Grantee, RunResponse
 from cellblock.app.replay import Live, differences, replay
-from cellblock.base.errors import Certainty
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording, UnreadableRecording
 from cellblock.run.hook import pieces
 from cellblock.run.policy.asking import Caller, Question, Verdict
-from cellblock.run.response import RunResponse
 from cellblock.testing import read_recording
-from support.brokers import ready
+from support.brokers import host_of, ready
+from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
 from support.params import mostly
+from support.processes import kill_family
+from support.public_servers import ServerEntry
 from support.replaying import Tally, World, changed, cuts, prove, world
 from support.waits import until, within
 
@@ -138,8 +148,7 @@ async def test_the_limits_of_a_recording_hold_up_to_this_machines(place: World, 
     assert (await within(replay(recording))).same
     limits = {"max_memory_bytes": [16 << 20, 48 << 20]}
     machine = settings(tmp_path, limits=limits, pool={"total_memory_bytes": 300 << 20})
-    found = await within(replay(recording, settings=machine))
-    assert codes(found.response) == ["SANDBOX_LIMIT"]
+    assert codes((await within(replay(recording, settings=machine))).response) == ["SANDBOX_LIMIT"]
     del recording.limits["max_memory_bytes"]
     assert not (await within(replay(recording, settings=machine))).same
 
@@ -212,8 +221,7 @@ async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name
     code, limit, most = LIMITED[name]
     journal, first = await limited(place, f"{TOOLS}{SLEEP}{code}", **{limit: most})
     assert codes(first) == ["SANDBOX_LIMIT"]
-    again = await within(replay(a_day_earlier(journal.snapshot())))
-    assert again.differences == []
+    assert (await within(replay(a_day_earlier(journal.snapshot())))).differences == []
 
 
 async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place: World) -> None:
@@ -233,8 +241,7 @@ async def test_what_led_to_an_entry_is_known_with_it(place: World) -> None:
 async def test_a_resumed_run_has_the_machines_clock(place: World) -> None:
     code = f"{TOOLS}const t = Date.now(); {CALL} globalThis.__codemode_result__ = Date.now() - t;"
     part = next(cut for cut in cuts(await within(place.record(code))) if cut.events.endswith("a1"))
-    resumed = await within(place.resume(a_day_earlier(part)))
-    assert resumed.response["result"] >= 86_400_000
+    assert (await within(place.resume(a_day_earlier(part)))).response["result"] >= 86_400_000
 
 
 async def test_a_limit_is_come_to_again(place: World) -> None:
@@ -310,15 +317,13 @@ async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: 
         return verdict
 
     seen = tmp_path / "ledger"
-    servers = {"plain": plain_server("--ledger", seen)}
-    made = settings(tmp_path / "state", servers, typecheck="off")
+    made = settings(tmp_path / "state", {"plain": plain_server("--ledger", seen)}, typecheck="off")
     code = 'import { echo, give } from "@codemode/servers/plain"; await echo({ a: 1 });'
     async with ready(made) as broker:
         journal = Journal()
         await within(broker.run_request({"code": code}, journal=journal))
     script = f"{code} globalThis.__codemode_result__ = await give({{ b: 2 }}).catch((error) => error.name);"
-    live = Live(made, Grantee("cli", approver))
-    found = await within(replay(journal.snapshot(), script=script, live=live))
+    found = await within(replay(journal.snapshot(), script=script, live=Live(made, Grantee("cli", approver))))
     assert (asked, found.missed) == (["give"], (2,))
     called = [event["tool"] for event in ledger(seen) if event.get("event") == "call"]
     is_made = verdict is Verdict.ACCEPTED
@@ -346,8 +351,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
     answered = replace(
         recording, calls=[recording.calls[0], replace(recording.calls[1], ok=True, answer=b'"yes"')]
     )
-    gone_on = await within(place.resume(answered))
-    assert gone_on.response["result"][:2] == [1, "yes"]
+    assert (await within(place.resume(answered))).response["result"][:2] == [1, "yes"]
     # It certainly was not made: it is made now.
     calls = [recording.calls[0], replace(recording.calls[1], certainty=Certainty.NOT_STARTED)]
     journal = Journal(replace(recording, calls=calls))
@@ -433,3 +437,175 @@ async def test_snapshots_need_a_run_that_has_begun(place: World) -> None:
     assert codes(response) == ["IMPORT_FAILURE"]
     with pytest.raises(ValueError, match="has not begun"):
         journal.snapshot()
+
+
+FOUR_SERVERS = """import { read_text_file, write_file } from "@codemode/servers/files";
+import { git_log } from "@codemode/servers/git";
+import { create_entities, read_graph } from "@codemode/servers/memory";
+import { echo, get_structured_content } from "@codemode/servers/everything";
+const [text, log, weather] = await Promise.all([
+  read_text_file({ path: `FOLDER/hello.txt` }),
+  git_log({ repo_path: `REPOSITORY`, max_count: 3 }),
+  get_structured_content({ location: "New York" }),
+]);
+console.log(JSON.stringify(text).length, new Date().getFullYear() > 2000);
+await create_entities({ entities: [{ name: crypto.randomUUID(), entityType: "apple", observations: ["one"] }] });
+const path = `FOLDER/${crypto.randomUUID()}.txt`;
+await write_file({ path, content: JSON.stringify(log) });
+const said = await Promise.race([echo({ message: path }), read_graph()]);
+globalThis.__codemode_result__ = { text, weather, said, graph: await read_graph() };
+"""
+
+
+def changed_at(folder: Path, file: Path) -> dict[str, int]:
+    """When each file was written last: both servers write anew what they are told again."""
+    return {one.name: one.stat().st_mtime_ns for one in [*folder.iterdir(), file]}
+
+
+@pytest.mark.servers
+@pytest.mark.thorough
+async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
+    server_filesystem: ServerEntry,
+    server_git: ServerEntry,
+    server_memory: ServerEntry,
+    server_everything: ServerEntry,
+    git_repository: Path,
+    tmp_path: Path,
+) -> None:
+    folder = Path(server_filesystem["args"][-1])
+    code = FOUR_SERVERS.replace("FOLDER", str(folder)).replace("REPOSITORY", str(git_repository))
+    servers: dict[str, Any] = {
+        "files": server_filesystem,
+        "git": server_git,
+        "memory": server_memory,
+        "everything": server_everything,
+    }
+    async with ready(settings(tmp_path / "state", servers, typecheck="off")) as broker:
+        journal = Journal()
+        response = await within(broker.run_request({"code": code}, journal=journal))
+        assert response.ok, response.diagnostics
+        recording = journal.snapshot()
+        assert (await within(replay(recording))).differences == []
+        before = changed_at(folder, tmp_path / "memory.jsonl")
+        # At a cut after the write: what was written is not written again, and the rest is called.
+        written = next(call.id for call in recording.calls if call.tool == "write_file")
+        part = next(cut for cut in cuts(recording) if cut.events.endswith(f"a{written}"))
+        resumed = Journal(part)
+        response = await within(broker.run_request(resumed.request, journal=resumed))
+        assert response.ok, response.diagnostics
+        assert changed_at(folder, tmp_path / "memory.jsonl") == before
+    assert (await within(replay(resumed.snapshot()))).differences == []
+
+
+ROUNDS = 6
+WRITES = """import { edit_file } from "@codemode/servers/files";
+import { create_entities } from "@codemode/servers/memory";
+const told = {};
+const write = async (name, call) => {
+  try {
+    await call();
+    told[name] = "made";
+  } catch (error) {
+    told[name] = error.certainty;
+  }
+};
+for (let round = 0; round < ROUNDS; round++) {
+  const [entity, line] = [`entity ${round};`, `line ${round};`];
+  await Promise.all([
+    write(entity, () => create_entities({ entities: [{ name: entity, entityType: "e", observations: [] }] })),
+    write(line, () => edit_file({ path: `FOLDER/lines.txt`, edits: [{ oldText: "END", newText: `${line}\\nEND` }] })),
+  ]);
+}
+globalThis.__codemode_result__ = told;
+"""
+"""Both servers write at once. A line that is written again stands there twice; of an entity only what came tells it."""
+
+BROKER = """
+import asyncio, json, sys
+from pathlib import Path
+from cellblock import Broker
+from support.entries import settings
+
+async def main():
+    folder = Path(sys.argv[1])
+    servers = json.loads((folder / "servers.json").read_text())
+    async with Broker(settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")) as broker:
+        await broker.settled()
+        await broker.run((folder / "script.js").read_text(), durable=True)
+
+asyncio.run(main())
+"""
+
+
+def noting(entry: ServerEntry, ledger: Path) -> ServerEntry:
+    """A server before which stands what writes down all that comes to it."""
+    words = shlex.join([entry["command"], *entry["args"]])
+    return {**entry, "command": "sh", "args": ["-c", f"tee -a {shlex.quote(str(ledger))} | {words}"]}
+
+
+def came(ledger: Path) -> Counter[str]:
+    """How often each call has come to its server, by the name that its script gave it."""
+    found: Counter[str] = Counter()
+    for line in ledger.read_text().splitlines() if ledger.exists() else ():
+        # The last one may be cut off by a death.
+        with contextlib.suppress(ValueError):
+            message = json.loads(line)
+            if message.get("method") == "tools/call":
+                arguments = message["params"]["arguments"]
+                text = (
+                    arguments["entities"][0]["name"]
+                    if "entities" in arguments
+                    else arguments["edits"][0]["newText"]
+                )
+                found[text.partition(";")[0] + ";"] += 1
+    return found
+
+
+@pytest.mark.servers
+async def test_real_servers_are_called_once_whoever_dies(
+    server_filesystem: ServerEntry,
+    server_memory: ServerEntry,
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+) -> None:
+    for number in range(pytestconfig.getoption("--deaths")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        await _survives(server_filesystem, server_memory, folder, random.Random(number))
+
+
+async def _survives(files: ServerEntry, memory: ServerEntry, folder: Path, chance: random.Random) -> None:
+    """The first broker is killed with all below it, then the host of the second one; each at any call."""
+    root, ledger, graph = Path(files["args"][-1]), folder / "came.jsonl", folder / "memory.jsonl"
+    (root / "lines.txt").write_text("END\n")
+    servers: dict[str, Any] = {
+        "files": noting(files, ledger),
+        "memory": noting({**memory, "env": {"MEMORY_FILE_PATH": str(graph)}}, ledger),
+    }
+    (folder / "servers.json").write_text(json.dumps(servers))
+    code = WRITES.replace("ROUNDS", str(ROUNDS)).replace("FOLDER", str(root))
+    (folder / "script.js").write_text(code)
+    first, second = sorted(chance.sample(range(1, 2 * ROUNDS), 2))
+    words = ("-c", BROKER, folder)
+    process = await started(*words, program=forked_python(), cwd=Path(__file__).parents[1])
+    await until(lambda: came(ledger).total() >= first, f"{first} calls have come")
+    kill_family(process.pid)
+    await within(process.wait())
+    async with Broker(settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")) as broker:
+        await until(lambda: came(ledger).total() >= second, f"{second} calls have come")
+        host_of(broker).kill()
+        (head,) = await broker.keeper.recent()
+        response = await within(broker.parked_runs.outcome(head["id"]), 60)
+    assert isinstance(response, RunResponse) and response.ok, response
+    _judge(response.result, came(ledger), (root / "lines.txt").read_text(), graph.read_text())
+
+
+def _judge(told: dict[str, str], calls: Counter[str], lines: str, graph: str) -> None:
+    """What the script was told is what has come to the servers, and what they have written."""
+    assert len(told) == 2 * ROUNDS and calls.keys() <= told.keys(), (told, calls)
+    bounds = {"made": (1, 1), "completed": (1, 1), "may_have_run": (0, 1), "not_started": (0, 0)}
+    for name, word in told.items():
+        least, most = bounds[word]
+        assert least <= calls[name] <= most, (name, word, calls)
+        written = lines.count(name) + graph.count(json.dumps(name))
+        assert written <= 1 and (written == 1 or word != "made"), (name, word, lines, graph)

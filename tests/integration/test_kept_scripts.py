@@ -4,7 +4,6 @@ Where two brokers share a PostgreSQL, what one lets in runs at both, and nothing
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,17 +15,16 @@ from hypothesis import given as given_values
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as some
 
-from cellblock import Broker, RunResponse, tool
+from cellblock import Broker, Diagnostic, Grant, RunResponse, tool
 from cellblock.app.assembly import library_of
 from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import replay
-from cellblock.base.settings.policy import Grant
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
-from cellblock.run.response import Diagnostic
 from support.entries import for_tests, settings
+from support.haproxy import KEY
 from support.params import mostly
 from support.responses import succeeded
 from support.waits import until, until_found, within
@@ -220,11 +218,11 @@ async def test_its_result_must_fit_its_schema(broker: Broker) -> None:
     assert "COMPLETED" in error.message or CALLS == ["issues 2026-11-02"]
 
 
+@pytest.mark.parametrize("since", ["close", "local", "x"])
 @pytest.mark.parametrize("number", mostly([0, 3], range(len(OUTSIDE))))
-async def test_tools_outside_its_list_are_refused(broker: Broker, number: int) -> None:
-    for since in ("close", "local", "x"):
-        code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
-        assert f"outside_{number}" in failure(await broker.run(code)).message
+async def test_tools_outside_its_list_are_refused(broker: Broker, number: int, since: str) -> None:
+    code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
+    assert f"outside_{number}" in failure(await broker.run(code)).message
     assert CALLS == []
 
 
@@ -239,8 +237,7 @@ async def test_it_has_no_more_than_its_caller(broker: Broker) -> None:
 
 async def test_budgets_count_for_caller_and_child(broker: Broker) -> None:
     code = CALL.replace("globalThis", 'await weekly_report({ since: "b" }); globalThis')
-    response = await broker.run(code, grants={"budgets": {"local.issues": 1}})
-    assert "budget" in failure(response).message
+    assert "budget" in failure(await broker.run(code, grants={"budgets": {"local.issues": 1}})).message
     assert CALLS == ["issues b"]
 
 
@@ -268,8 +265,7 @@ async def test_a_caller_that_has_used_more_than_half_lends_half_of_the_rest(brok
     code = f"""import {{ burns }} from "@codemode/scripts";
     {work}globalThis.__codemode_result__ = await burns({{ since: "" }}).catch((error) => error.message);"""
     response = await broker.run(code, limits={"maxCpuMs": cost * 3 // 2, "timeoutMs": 40_000})
-    lent = int(succeeded(response).rpartition(" ")[2].rstrip("."))
-    assert 0 < lent < cost // 2
+    assert 0 < int(succeeded(response).rpartition(" ")[2].rstrip(".")) < cost // 2
     assert response.usage.cpu_ms <= cost * 3 // 2
 
 
@@ -344,9 +340,8 @@ def test_no_child_and_caller_hold_more_than_the_cap_together(
         async with serving(tmp_path_factory.mktemp("state"), HOLDING) as broker:
             return await tried(broker, before, child, during)
 
-    response = asyncio.run(one())
     # Both stood in `meet` at once.
-    assert not response.ok or before + child + during <= CAP
+    assert not asyncio.run(one()).ok or before + child + during <= CAP
 
 
 async def test_it_ends_with_its_caller(broker: Broker) -> None:
@@ -368,64 +363,24 @@ async def test_a_recording_with_a_child_replays_without_it(broker: Broker) -> No
 async def test_only_what_is_approved_runs(broker: Broker) -> None:
     library(broker).approvals.remove("weekly_report")
     assert "No version of weekly_report is approved" in failure(await broker.run(CALL)).message
-    catalog = lambda: broker.catalog.servers["scripts"].by_export  # noqa: E731
-    await until(lambda: "weekly_report" not in catalog(), "it is not offered any more")
+    await until(
+        lambda: "weekly_report" not in broker.catalog.servers["scripts"].by_export,
+        "it is not offered any more",
+    )
     assert "weekly_report" in failure(await broker.run(CALL)).message
-    assert CALLS == []
-
-
-async def test_a_changed_byte_does_not_run(broker: Broker) -> None:
-    file = broker.settings.state_dir / "scripts" / "weekly_report.json"
-    before = file.read_text()
-    file.write_text(before.replace("found.length, since", "found.length+1, since"))
-    assert file.read_text() != before
-    assert not (await broker.run(CALL)).ok
     assert CALLS == []
 
 
 async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
     async with serving(tmp_path, SCRIPTS[0], pool={"capacity": 2, "queue_wait_ms": 20_000}) as broker:
         runs = [broker.run(CALL, client=f"client {number % 3}") for number in range(6)]
-        for response in await asyncio.wait_for(asyncio.gather(*runs), 40):
-            assert succeeded(response)["count"] == 2
+        responses = await asyncio.wait_for(asyncio.gather(*runs), 40)
+    assert [succeeded(response)["count"] for response in responses] == [2] * 6
 
 
-LABELLED = {
-    "flows": "guard",
-    "labels": {
-        "local.issues": {"secrecy": "private", "trust": "trusted", "sink": "private"},
-        "local.close": {"secrecy": "public", "trust": "trusted", "sink": "public", "destructive": False},
-    },
-}
 CLOSES = (
     'import { close } from "@codemode/servers/local";\nexport default await close({ name: input.since });'
 )
-THEN_CLOSES = CALL.replace("globalThis", 'await close({ name: "x" }); globalThis').replace(
-    "import", 'import { close } from "@codemode/servers/local"; import', 1
-)
-
-
-async def test_labels_go_into_a_child_and_out_of_it(tmp_path: Path) -> None:
-    closes = CALL.replace("weekly_report", "closes").replace("2026-11-02", "y")
-    reads = 'import { issues } from "@codemode/servers/local"; await issues({ since: "z" });\n'
-    scripts = (SCRIPTS[0], kept("closes", CLOSES, ("local.close",)))
-    async with serving(tmp_path, *scripts, policy=LABELLED) as broker:
-        # One client each: what a client has read stays known.
-        assert (await broker.run(closes, client="a")).ok
-        # The caller has read what is private, so its child may not send.
-        assert (
-            "APPROVAL" in str(failure(await broker.run(reads + closes, client="b")).hint)
-            or CALLS[-1] != "close y"
-        )
-        assert CALLS == ["close y", "issues z"]
-        # The child has read it, so the caller may not send any more.
-        code = THEN_CLOSES.replace("await close", "await weekly_report({ since: 'q' }); await close")
-        assert not (await broker.run(code, client="c")).ok
-        assert CALLS == ["close y", "issues z", "issues q"]
-        response = await broker.run(CALL, client="d")
-        assert response.ok and response.label is not None and str(response.label) == "private and trusted"
-
-
 GREEDY = """import * as local from "@codemode/servers/local";
 const done = [];
 for (const name of ["issues", "close", "issues", "close", "issues"]) {
@@ -522,8 +477,7 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     globalThis.__codemode_result__ = [first, await burn()];"""
     section = {"policy": {"default": {"approve": ["local.close"]}}, "auth": {"keyring": "off"}}
     async with serving(tmp_path, BURNS, **section) as broker:
-        limits = {"maxCpuMs": 1000, "timeoutMs": 30_000}
-        parked = await broker.run(code, durable=True, limits=limits)
+        parked = await broker.run(code, durable=True, limits={"maxCpuMs": 1000, "timeoutMs": 30_000})
         said = succeeded(await broker.resume(str(parked.usage.run_id), "accepted"))
     first, second = (int(one.rpartition(" ")[2].rstrip(".")) for one in said)
     assert 400 < first <= 500
@@ -531,7 +485,6 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     assert second <= (1000 - first) // 2
 
 
-KEY = base64.b64encode(bytes(range(32))).decode()
 CALL_REPORT = (
     'import { report } from "@codemode/scripts";\nglobalThis.__codemode_result__ = await report({});'
 )

@@ -118,21 +118,19 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 async def test_large_notices_that_nobody_asked_for_are_not_decoded(
     tmp_path: Path, decoded: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
     kinds: list[messages.Message] = []
     read = messages.read
 
     def counted(raw: bytes) -> messages.Message:
         found = read(raw)
         if len(raw) > 1_000_000:
-            seen.append(len(raw))
             # Of the second kind, what is large is beside what anybody reads.
             kinds.append(found)
         return found
 
     monkeypatch.setattr(messages, "read", counted)
     async with Broker(settings(tmp_path, {"large": large_server("notices")})) as broker:
-        await until(lambda: len(seen) >= 4, "some of both kinds have come")
+        await until(lambda: len(kinds) >= 4, "some of both kinds have come")
         assert (await within(broker.run("globalThis.__codemode_result__ = 1"))).result == 1
         assert all(is_light(body) for body in decoded)
         assert "large" in broker.catalog.servers, "the session goes on"
@@ -181,8 +179,7 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
 
 async def billed(broker: Broker, code: str) -> int:
     """CPU time of a run, in milliseconds."""
-    usage = (await within(broker.run_request({"code": code, "limits": LIMITS}))).usage
-    return usage.cpu_ms
+    return (await within(broker.run_request({"code": code, "limits": LIMITS}))).usage.cpu_ms
 
 
 async def test_a_large_list_of_tools_is_read_in_pages(tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 """A server of `"login": "each"`: everybody's own session, tools and knowledge, with a real authorization server.
 
-Logins are listed, end, and are removed with all that their principal has; brokers that run take notice.
+Logins are listed, end, and are removed with all that their principal has; brokers that run take notice. Somebody
+without a login who is not at this machine is told the page at which they log in.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import mcp_types as types
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
-from cellblock import Broker
+from cellblock import Broker, ConfigError
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.auth import remove_all_of
-from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
 from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.serve.kept_outputs import Output, keeping
@@ -26,10 +31,12 @@ from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pins import PinStore, Reviewer
 from support.brokers import begun, ready
 from support.entries import http_server, settings
-from support.oauth_world import World, world
+from support.http_daemon import TOOL
+from support.oauth_world import Site, World, site, world
 from support.parked_runs import response_of
 from support.responses import error_of, succeeded
-from support.waits import until, within
+from support.retries import retrying
+from support.waits import until, until_found, within
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
@@ -61,6 +68,15 @@ async def who(broker: Broker, *people: str) -> list[str]:
     return [str(run.result if run.ok else run.diagnostics[0]) for run in runs]
 
 
+@pytest.fixture(scope="module")
+async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """A broker that has connected two of them."""
+    with retrying(0.05, 0.2):
+        async with team(tmp_path_factory.mktemp("both"), *BOTH) as (_, broker):
+            assert await who(broker, *BOTH) == ["alice", "bob"]
+            yield broker
+
+
 async def untold(broker: Broker, person: str, code: str = WHOAMI, kind: str = "IMPORT_FAILURE") -> Any:
     """The diagnostic of a run that ends so."""
     return error_of(await within(broker.run(code, client=person)), kind)
@@ -73,9 +89,8 @@ async def test_who_has_no_login_is_told_how_to_log_in_and_sees_nothing_of_others
         assert "it needs a login of your own" in diagnostic.message
         how = "log in (run: cellblock auth login notes) and run the script again."
         assert diagnostic.hint == f"Do without it, or {how}"
-        now, known = broker.catalogs_of("team:eve")
-        assert "notes" not in now.servers and "notes" not in known.servers
-        assert "notes" not in broker.catalog.servers and "notes" not in broker.known_catalog.servers
+        shown = (*broker.catalogs_of("team:eve"), broker.catalog, broker.known_catalog)
+        assert ["notes" in catalog.servers for catalog in shown] == [False] * 4
         assert "only_alice" in str(broker.catalogs_of("team:alice")[1].servers["notes"].tools)
         # A login that comes later is seen by the next run.
         await place.log_in_for("team:eve", "eve")
@@ -96,13 +111,12 @@ async def test_lists_of_tools_are_each_persons_own(tmp_path: Path) -> None:
         assert "only_alice" in (await untold(broker, "team:bob", steal)).message
 
 
-async def test_a_kept_script_calls_with_the_login_of_its_caller(tmp_path: Path) -> None:
-    async with team(tmp_path, *BOTH) as (_, broker):
-        header = Header(description="Says who calls.", tools={"notes.whoami": ""})
-        library_of(broker.settings, broker.store).approvals.approve(format_script("who", header, WHOAMI))
-        await until(lambda: "scripts" in broker.catalog.servers, "what was approved is seen")
-        call = 'import { who } from "@codemode/scripts"; export default await who({});'
-        assert [succeeded(await within(broker.run(call, client=one))) for one in BOTH] == ["alice", "bob"]
+async def test_a_kept_script_calls_with_the_login_of_its_caller(both: Broker) -> None:
+    header = Header(description="Says who calls.", tools={"notes.whoami": ""})
+    library_of(both.settings, both.store).approvals.approve(format_script("who", header, WHOAMI))
+    await until(lambda: "scripts" in both.catalog.servers, "what was approved is seen")
+    call = 'import { who } from "@codemode/scripts"; export default await who({});'
+    assert [succeeded(await within(both.run(call, client=one))) for one in BOTH] == ["alice", "bob"]
 
 
 async def test_a_tool_that_others_do_not_have_is_approved_with_the_login_of_who_has_it(
@@ -165,12 +179,10 @@ async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_pat
         assert said == ["AuthenticationError: Run: cellblock auth login notes."] * 2
 
 
-async def test_what_one_persons_results_teach_nobody_else_sees(tmp_path: Path) -> None:
-    async with team(tmp_path, *BOTH) as (_, broker):
-        assert await who(broker, *BOTH) == ["alice", "bob"]
-        await within(broker.learnt())
-        alice, bob = (broker.catalogs_of(one)[0].servers["notes"] for one in BOTH)
-        assert alice.learnt_as != bob.learnt_as and alice.session != bob.session
+async def test_what_one_persons_results_teach_nobody_else_sees(both: Broker) -> None:
+    await within(both.learnt())
+    alice, bob = (both.catalogs_of(one)[0].servers["notes"] for one in BOTH)
+    assert alice.learnt_as != bob.learnt_as and alice.session != bob.session
 
 
 async def test_the_change_of_one_persons_list_leaves_the_catalogs_of_others(tmp_path: Path) -> None:
@@ -227,8 +239,7 @@ async def test_a_parked_run_goes_on_with_its_own_persons_login_and_with_no_other
     async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
         await within(broker.run(WHOAMI, client="team:alice"))
         response = await within(broker.run(CAUGHT, client="team:eve", durable=True))
-        assert response.parked and response.usage.run_id is not None, response
-        run_id = response.usage.run_id
+        run_id = str(response.usage.run_id)
         # Somebody else's login is none of hers.
         await place.log_in_for("team:bob", "bob")
         await place.log_in_for("team:alice", "alice")
@@ -266,11 +277,9 @@ async def test_a_server_that_is_changed_begins_everybodys_session_anew(tmp_path:
         assert await who(broker, "team:bob") == ["bob"]
 
 
-async def test_a_server_that_is_restarted_is_connected_anew_for_everybody(tmp_path: Path) -> None:
-    async with team(tmp_path, *BOTH) as (_, broker):
-        assert await who(broker, *BOTH) == ["alice", "bob"]
-        assert broker.restart_server("notes")
-        assert await who(broker, *BOTH) == ["alice", "bob"]
+async def test_a_server_that_is_restarted_is_connected_anew_for_everybody(both: Broker) -> None:
+    assert both.restart_server("notes")
+    assert await who(both, *BOTH) == ["alice", "bob"]
 
 
 async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path) -> None:
@@ -342,8 +351,9 @@ async def test_a_login_that_comes_right_after_a_refusal_is_not_taken_for_the_ref
         await untold(broker, "team:eve", kind="UNCAUGHT_EXCEPTION")
         await place.log_in_for("team:eve", "eve")
         response = await within(broker.run(WHOAMI, client="team:eve", durable=True))
-        run_id = str(response.usage.run_id)
-        done = await response_of(broker, run_id, "team:eve") if response.parked else response
+        done = (
+            await response_of(broker, str(response.usage.run_id), "team:eve") if response.parked else response
+        )
         assert succeeded(done) == "eve"
 
 
@@ -362,24 +372,19 @@ async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login
         assert "notes" in broker.catalogs_of("team:bob")[1].servers
 
 
-async def test_a_tool_that_only_one_has_is_not_gone_when_another_lists(tmp_path: Path) -> None:
-    async with team(tmp_path, *BOTH) as (place, broker):
-        await who(broker, *BOTH)
-        (file,) = (place.state / "pins").glob("*.json")
-        pins = json.loads(file.read_text(encoding="utf-8"))
-        assert "only_alice" in pins["tools"] and pins["gone"] == []
+async def test_a_tool_that_only_one_has_is_not_gone_when_another_lists(both: Broker) -> None:
+    (file,) = (both.settings.state_dir / "pins").glob("notes*.json")
+    pins = json.loads(file.read_text(encoding="utf-8"))
+    assert "only_alice" in pins["tools"] and pins["gone"] == []
 
 
 async def test_strangers_do_not_end_the_sessions_of_who_has_a_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    both: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "MAX_PERSONS", 3)
-    async with team(tmp_path, *BOTH) as (_, broker):
-        assert await who(broker, *BOTH) == ["alice", "bob"]
-        before = broker.catalogs_of("team:alice")[0].servers["notes"].session
-        for number in range(20):
-            assert "notes" not in broker.catalogs_of(f"oauth:{number}")[0].servers
-        assert broker.catalogs_of("team:alice")[0].servers["notes"].session == before
+    before = both.catalogs_of("team:alice")[0].servers["notes"].session
+    assert not any("notes" in both.catalogs_of(f"oauth:{number}")[0].servers for number in range(20))
+    assert both.catalogs_of("team:alice")[0].servers["notes"].session == before
 
 
 async def test_the_clients_own_credentials_are_everybodys(tmp_path: Path) -> None:
@@ -426,15 +431,12 @@ async def test_all_logins_are_listed_and_one_persons_end_alone(tmp_path: Path) -
         assert "team:alice to notes: logged in; since 20" in lines.out
         assert not [token for token in place.tokens() if token in said.out + lines.out]
 
-        ended = await place.run("auth", "logout", "notes", "--principal", "team:alice")
-        assert ended.out == "The login of team:alice to notes is revoked and forgotten.\n", ended
-        ended = await place.run("auth", "logout", "--principal", "team:bob")
-        assert ended.out == "The login of team:bob to notes is revoked and forgotten.\n", ended
+        for words in (("notes", "--principal", "team:alice"), ("--principal", "team:bob")):
+            ended = await place.run("auth", "logout", *words)
+            assert ended.out == f"The login of {words[-1]} to notes is revoked and forgotten.\n", ended
         assert len(place.events("revoke")) == 2
-        assert (
-            "There is no login of team:bob"
-            in (await place.run("auth", "logout", "--principal", "team:bob")).out
-        )
+        gone = await place.run("auth", "logout", "--principal", "team:bob")
+        assert "There is no login of team:bob" in gone.out
         (left,) = json.loads((await place.run("auth", "list", "--json")).out)
         assert left["principal"] == ""
         for wrong, why in (
@@ -460,8 +462,9 @@ async def test_logins_of_an_earlier_release_and_of_a_server_that_is_gone_are_lis
         (found,) = json.loads((await place.run("auth", "list", "--json")).out)
         assert (found["server"], found["principal"], found["state"]) == ("notes", "", "logged in")
         url, place.url = place.url, "http://127.0.0.1:1/mcp"
-        ended = await place.run("auth", "logout", "notes")
-        assert "revoked and forgotten" in ended.out and not file.exists()
+        assert (
+            "revoked and forgotten" in (await place.run("auth", "logout", "notes")).out and not file.exists()
+        )
         place.url = url
         await place.log_in()
         file.write_text("{")
@@ -552,3 +555,74 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
         assert "0 secrets" in await remove_all_of(place.settings, "team:alice")
     lines = [json.loads(line) for line in (place.state / "audit.jsonl").read_text().splitlines()]
     assert {line["client"] for line in lines if line["event"] == "call"} == {"team:alice", "team:bob"}
+
+
+async def ran(made: Site, token: str, code: str = WHOAMI) -> dict[str, Any]:
+    async with replace(made.daemon, token=token).client() as client:
+        result = await within(client.call_tool(TOOL, {"code": code}))
+    return result.structured_content
+
+
+async def until_used(made: Site, token: str) -> None:
+    """Waits until a login is used that has come."""
+
+    async def is_used() -> bool:
+        return (await ran(made, token)).get("result") == "ada"
+
+    await until_found(is_used, "the new login is used")
+
+
+async def logged_in(made: Site, token: str) -> None:
+    browser = made.browser()
+    done = await browser.followed(await browser.post(made.page, {"token": token}))
+    assert "is logged in" in done.text, done.text
+
+
+async def test_each_is_told_the_way_that_is_theirs(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        eve, mine = await made.token("eve"), made.daemon.token
+        (told,) = (await ran(made, eve))["diagnostics"]
+        assert f"log in at {made.page}" in told["hint"] and "cellblock auth" not in told["hint"], told
+        (told,) = (await ran(made, mine))["diagnostics"]
+        assert "run: cellblock auth login notes" in told["hint"], told
+        await logged_in(made, eve)
+        await until_used(made, eve)
+        (told,) = (await ran(made, mine))["diagnostics"]
+        assert "cellblock auth login notes" in told["hint"], "it is not his"
+
+
+async def test_a_client_that_can_leads_its_user_to_the_page_and_the_call_waits_for_the_login(
+    tmp_path: Path,
+) -> None:
+    asked: list[types.ElicitRequestParams] = []
+    visits: list[asyncio.Task[None]] = []
+
+    async with site(tmp_path, login="each-public-tools") as made:
+        eve, mine = await made.token("eve"), made.daemon.token
+        await logged_in(made, mine)
+        # Its tools are known then.
+        await until_used(made, mine)
+
+        async def opens(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+            # Its user agrees to open the page, and has not logged in yet.
+            asked.append(params)
+            visits.append(asyncio.create_task(logged_in(made, eve)))
+            return types.ElicitResult(action="accept")
+
+        for mode in ("legacy", "auto"):
+            headers = {"Authorization": f"Bearer {eve}"}
+            http = httpx2.AsyncClient(headers=headers, timeout=120, trust_env=False, verify=False)
+            transport = streamable_http_client(made.daemon.url, http_client=http)
+            async with http, Client(transport, mode=mode, elicitation_callback=opens) as client:
+                run = await within(client.call_tool(TOOL, {"code": WHOAMI, "durable": True}))
+            assert run.structured_content["result"] == "ada", (mode, asked, run.structured_content)
+            await asyncio.gather(*visits)
+            (params, *more) = asked
+            # A client that is away meanwhile comes back, and is asked again until the login is there.
+            assert mode == "auto" or not more
+            assert isinstance(params, types.ElicitRequestURLParams) and params.url == made.page
+            assert "needs a login" in params.message
+            asked.clear()
+            visits.clear()
+            await made.place.end_logins()
+            await logged_in(made, mine)

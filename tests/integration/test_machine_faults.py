@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import deno
 import psutil
@@ -20,7 +21,7 @@ from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.brokers import host_of, ready
-from support.entries import CELLBLOCK, ledger, plain_server, settings
+from support.entries import CELLBLOCK, plain_server, recorded, settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
@@ -33,7 +34,11 @@ pytestmark = [
 
 TWENTY_CALLS = """
     import { echo } from "@codemode/servers/plain";
-    for (let number = 0; number < 20; number++) await echo({ number });
+    for (let number = 0; number < 20; number++) {
+        await echo({ number });
+        // So that its host can be stopped in their midst.
+        await new Promise((done) => setTimeout(done, 50));
+    }
     globalThis.__codemode_result__ = "all";
 """
 IN_A_CALL = """
@@ -54,10 +59,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     )
     async with ready(config) as started:
         yield started
-
-
-def calls(tmp_path: Path, tool: str) -> int:
-    return sum(event.get("tool") == tool for event in ledger(tmp_path / "ledger.jsonl"))
 
 
 async def works(broker: Broker) -> None:
@@ -84,13 +85,13 @@ async def test_a_host_that_is_stopped_for_a_while_loses_and_repeats_nothing(
 ) -> None:
     host = host_of(broker)
     run = asyncio.create_task(broker.run(TWENTY_CALLS))
-    await until(lambda: calls(tmp_path, "echo") >= 3, "some calls")
+    await until(lambda: recorded(tmp_path / "ledger.jsonl", tool="echo") >= 3, "some calls")
     host.suspend()
     await asyncio.sleep(1.0)
     assert not run.done()
     host.resume()
     assert succeeded(await within(run)) == "all"
-    assert calls(tmp_path, "echo") == 20
+    assert recorded(tmp_path / "ledger.jsonl", tool="echo") == 20
     assert broker.host_pid == host.pid
 
 
@@ -121,7 +122,7 @@ async def test_a_cut_connection_ends_its_runs_once_and_a_new_host_serves(
 ) -> None:
     host = host_of(broker)
     run = asyncio.create_task(broker.run(IN_A_CALL))
-    await until(lambda: calls(tmp_path, "never") == 1, "a call in flight")
+    await until(lambda: recorded(tmp_path / "ledger.jsonl", tool="never") == 1, "a call in flight")
     processes = [host, *workers_of(host.pid)]
     cut = wires()
     assert cut
@@ -133,7 +134,10 @@ async def test_a_cut_connection_ends_its_runs_once_and_a_new_host_serves(
     await gone(processes)
     await works(broker)
     assert broker.host_pid != host.pid
-    assert (calls(tmp_path, "echo"), calls(tmp_path, "never")) == (1, 1)
+    assert (
+        recorded(tmp_path / "ledger.jsonl", tool="echo"),
+        recorded(tmp_path / "ledger.jsonl", tool="never"),
+    ) == (1, 1)
 
 
 async def test_a_socket_file_that_is_removed_is_made_anew_for_the_next_host(broker: Broker) -> None:
@@ -208,6 +212,20 @@ async def test_a_host_that_cannot_fork_says_so_and_serves_again_when_it_can(brok
     assert broker.host_pid == host.pid
 
 
+def ran(command: Sequence[object], code: int | None = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+    """A command that ends with this code, if one is given, and says no traceback."""
+    words = [*map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, **more)
+    assert code in (None, done.returncode) and "Traceback" not in done.stderr, done.stdout + done.stderr
+    return done
+
+
+def ran_script(*prefix: object, state: Path, code: int | None) -> subprocess.CompletedProcess[str]:
+    """`cellblock run -` with a state directory, started through another command."""
+    words = [*prefix, CELLBLOCK, "run", "-", "--state-dir", state]
+    return ran(words, code, input="globalThis.__codemode_result__ = 42;")
+
+
 OUT_OF_DESCRIPTORS = """
 import asyncio, json, os, resource, signal, sys
 from pathlib import Path
@@ -248,33 +266,13 @@ asyncio.run(main())
 async def test_a_broker_without_descriptors_serves_on_and_starts_a_host_when_it_has_some(
     tmp_path: Path,
 ) -> None:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == 0, done.stderr
+    done = await asyncio.to_thread(ran, [sys.executable, "-c", OUT_OF_DESCRIPTORS, tmp_path])
     assert json.loads(done.stdout) == [42, 42, False, 42]
 
 
-def run_command(state: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
-    """`cellblock run -` with a state directory, started through another command."""
-    return subprocess.run(
-        [*prefix, str(CELLBLOCK), "run", "-", "--state-dir", str(state)],
-        input="globalThis.__codemode_result__ = 42;",
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-
-
 def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path: Path) -> None:
-    done = run_command(tmp_path, "prlimit", "--nofile=20:20")
-    assert done.returncode == 3
-    assert "Too many open files" in done.stderr and "ulimit -n" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = ran_script("prlimit", "--nofile=20:20", state=tmp_path, code=3).stderr
+    assert "Too many open files" in said and "ulimit -n" in said
 
 
 FEW_THREADS = """
@@ -310,29 +308,20 @@ def test_too_few_threads_are_told(
     tmp_path: Path, megabytes: int, words: list[str], code: int, told: str
 ) -> None:
     """RLIMIT_NPROC does not bind root: it is the room for their stacks that refuses them."""
-    done = subprocess.run(
-        [sys.executable, "-c", FEW_THREADS, str(megabytes), *words, "--state-dir", str(tmp_path / "state")],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == code
-    assert told in done.stdout + done.stderr and "Traceback" not in done.stderr
+    command = [sys.executable, "-c", FEW_THREADS, megabytes, *words, "--state-dir", tmp_path / "state"]
+    done = ran(command, code, stdin=subprocess.DEVNULL)
+    assert told in done.stdout + done.stderr
 
 
 def test_a_worker_host_whose_broker_has_ended_before_its_first_word_says_nothing() -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-m", "cellblock_worker"], input="", capture_output=True, text=True, timeout=90
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    done = ran([sys.executable, "-I", "-m", "cellblock_worker"], 2, input="")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 @pytest.mark.parametrize("megabytes", [300, 2000])
 def test_an_address_space_that_is_too_small_is_told(tmp_path: Path, megabytes: int) -> None:
-    done = run_command(tmp_path, "prlimit", f"--as={megabytes * 1_000_000}")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.count("`ulimit -v`") == 1 + (megabytes == 300) and "Traceback" not in done.stderr
+    done = ran_script("prlimit", f"--as={megabytes * 1_000_000}", state=tmp_path, code=3)
+    assert (done.stdout, done.stderr.count("`ulimit -v`")) == ("", 1 + (megabytes == 300))
     assert ".." not in done.stderr and "no more threads" not in done.stderr
 
 
@@ -342,16 +331,12 @@ def test_another_python_runs_scripts_on_relative_folders(tmp_path: Path) -> None
     folders = [root / "broker", root / "worker_runtime", Path(deno.__file__).parents[1]]
     path = os.pathsep.join(os.path.relpath(folder, tmp_path) for folder in folders)
     python = str(getattr(sys, "_base_executable", sys.executable))
-    done = subprocess.run(
-        [python, "-m", "cellblock", "run", "-", "--state-dir", str(tmp_path / "state")],
+    done = ran(
+        [python, "-m", "cellblock", "run", "-", "--state-dir", tmp_path / "state"],
         cwd=tmp_path,
         env={"PATH": os.defpath, "PYTHONPATH": path, "HOME": str(tmp_path)},
         input="globalThis.__codemode_result__ = 42;",
-        capture_output=True,
-        text=True,
-        timeout=90,
     )
-    assert done.returncode == 0, done.stderr + done.stdout
     assert json.loads(done.stdout)["result"] == 42
 
 
@@ -388,17 +373,15 @@ exec "$@"
 @pytest.mark.parametrize(("inodes", "serves"), [("100", True), ("5", False)], ids=["no block", "no inode"])
 def test_a_full_disk(inodes: str, serves: bool) -> None:
     """Logs are what can be done without; a socket is not, and then it is said."""
-    private = ["unshare", "--mount"]
-    if os.geteuid() != 0:
-        private = ["unshare", "--user", "--map-root-user", "--mount"]
+    private = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--mount"]
     # A mount that only the command sees and that ends with it; short enough for a socket inside it.
     with tempfile.TemporaryDirectory(prefix="cellblock-test-", dir="/tmp") as state:
-        done = run_command(Path(state), *private, "sh", "-c", FULL_DISK, "sh", inodes, state)
+        command = (*private, "sh", "-c", FULL_DISK, "sh", inodes, state)
+        done = ran_script(*command, state=Path(state), code=None)
     if done.returncode in (1, 77) and not done.stdout:
         pytest.skip(f"nothing can be mounted here: {done.stderr}")
     if serves:
         assert json.loads(done.stdout)["result"] == 42, done.stderr
     else:
-        assert done.returncode == 3, done.stderr
-        assert "No space left on device" in done.stderr and "Free space" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert done.returncode == 3 and "No space left on device" in done.stderr, done.stderr
+        assert "Free space" in done.stderr

@@ -1,6 +1,11 @@
-"""After many runs of every kind nothing is left: no process, no descriptor, no file."""
+"""After many runs of every kind nothing is left: no process, no descriptor, no file.
+
+A run's parts go when it is over: what waits for the garbage collector stays long, and holds the loop when it goes. The
+frames of a call that was cancelled wait for it all the same: the exception in them knows them.
+"""
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -10,16 +15,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import Broker, RunResponse
+from cellblock import Broker, RunResponse, tool
+from cellblock.record.journal import Journal
+from cellblock.run.context import RunContext
+from cellblock.run.run import Run
+from cellblock.run.side_checks import SideCheck
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from soak.watch import Kinds, descriptors
 from support.brokers import ready
 from support.entries import CELLBLOCK, WARM, plain_server, settings, write_config
+from support.params import mostly
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
-
-pytestmark = [pytest.mark.thorough, pytest.mark.real_host]
 
 RUNS = 200
 AT_ONCE = 4
@@ -111,6 +119,8 @@ async def settled_in(broker: Broker) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.thorough
+@pytest.mark.real_host
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
@@ -135,6 +145,8 @@ async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> No
         await until(lambda: descriptors(os.getpid()) == mine, f"as before: {mine}")
 
 
+@pytest.mark.thorough
+@pytest.mark.real_host
 async def test_start_and_stop_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     mine: Kinds | None = None
     for _ in range(4):
@@ -162,6 +174,8 @@ def new_in_shared_places() -> set[str]:
     }
 
 
+@pytest.mark.thorough
+@pytest.mark.real_host
 async def test_everything_is_written_under_the_state_directory(short_path: Path) -> None:
     """A whole broker in a process of its own, whose HOME, TMPDIR and working directory are watched."""
     folders = {name: short_path / name for name in ("home", "tmp", "cwd", "xdg")}
@@ -224,15 +238,16 @@ asyncio.run(main())
     await until(lambda: new_in_shared_places() <= shared, "nothing new in the shared folders", bound=30)
 
 
+@pytest.mark.thorough
+@pytest.mark.real_host
 async def test_without_a_state_dir_the_platforms_is_used(short_path: Path) -> None:
     home = short_path / "home"
     home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(short_path)}
     outcome = await asyncio.to_thread(
         subprocess.run,
         [str(CELLBLOCK), "run", "-"],
         input="globalThis.__codemode_result__ = 1;",
-        env=environment,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(short_path)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -244,3 +259,44 @@ async def test_without_a_state_dir_the_platforms_is_used(short_path: Path) -> No
     assert {path.parent for path in written} <= {state / "logs", state}
     assert {path.name for path in written if path.parent == state} <= {".cellblock", "schemas.sqlite3"}
     assert state.stat().st_mode & 0o777 == 0o700
+
+
+IMPORTS = "import { echo, fail } from '@codemode/servers/local';\n"
+ENDINGS = {
+    "finished": "console.log(1); await Promise.all([echo({ text: 'a' }), echo({ text: 'b' })]);",
+    "failed": "await fail({});",
+    "killed": "while (true);",
+    "refused": "import '@codemode/servers/none';",
+}
+
+
+@tool
+async def echo(text: str) -> str:
+    """Gives a text back."""
+    return text
+
+
+@tool
+async def fail() -> None:
+    """Fails."""
+    raise ValueError("no")
+
+
+def kept() -> set[int]:
+    return {id(one) for one in gc.get_objects() if isinstance(one, Run | RunContext | SideCheck | Journal)}
+
+
+@pytest.mark.parametrize("durable", mostly([True], [False, True]))
+async def test_no_run_waits_for_the_collector(tmp_path: Path, durable: bool) -> None:
+    async with Broker(settings(tmp_path), tools=[echo, fail]) as broker:
+        await broker.run(IMPORTS + ENDINGS["finished"], durable=durable)
+        gc.collect()
+        before = kept()
+        gc.disable()
+        try:
+            for code in ENDINGS.values():
+                await broker.run(IMPORTS + code, limits={"timeoutMs": 700}, durable=durable)
+            # The last check of types, and the last write, may take a moment.
+            await until(lambda: not kept() - before, "no run is left")
+        finally:
+            gc.enable()

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, RunResponse
-from cellblock.app.config.load import load_settings
+from cellblock import Broker, RunResponse, load_settings
 from cellblock.base.state_dir import LOGS
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.lookup import inspect_tool
@@ -133,11 +132,8 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
         "It does not say its name and version as texts.",
         "Its instructions are no text.",
     )
-    for warning in (
-        *mute.warnings,
-        "Its tool list ends at page 2, which it refused: no such cursor.",
-    ):
-        assert sum(warning in text for text in records) == 1
+    told = (*mute.warnings, "Its tool list ends at page 2, which it refused: no such cursor.")
+    assert [sum(warning in text for text in records) for warning in told] == [1] * 6
 
 
 async def test_what_is_no_message_is_in_the_log_of_its_server(tmp_path: Path) -> None:
@@ -230,8 +226,7 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     servers = {"plain": plain_server()}
     async with ready(settings(tmp_path / "a", servers, schemas={"unwrap": given})) as broker:
         response = await within(broker.run(code))
-        assert succeeded(response) == [1234567890123456789, 1234567890123456789, 3]
-        assert response.diagnostics == []
+        assert (response.result, response.diagnostics) == ([1234567890123456789, 1234567890123456789, 3], [])
         assert response.logs[0].message == '{"count":2,"id":1234567890123456789}'
     async with ready(settings(tmp_path / "b", servers, schemas={"unwrap": other})) as broker:
         response = await within(broker.run(code))
@@ -383,8 +378,9 @@ globalThis.__codemode_result__ = found;
 @pytest.mark.thorough
 async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_path: Path) -> None:
     servers = {"plain": plain_server(), "spec": plain_server()}
-    config = settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
-    async with ready(config) as broker:
+    async with ready(
+        settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
+    ) as broker:
         parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
         assert set(plain) == {"string"}
         assert parsed[:5] == ("object", *["array"] * 4)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import support.local_tools
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.budget import CLIENT_BYTES
@@ -32,6 +31,7 @@ from cellblock.record.store import JournalStore
 from support.brokers import no_process, ready
 from support.entries import entry, for_tests, forked_server
 from support.local_tools import IMPORTS, MADE, read, write
+from support.local_tools import broker_on as broker_with_tools
 from support.params import mostly
 from support.waits import until, until_found, within
 
@@ -40,7 +40,7 @@ ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 
-broker_on = partial(support.local_tools.broker_on, policy=ASKS)
+broker_on = partial(broker_with_tools, policy=ASKS)
 
 
 @pytest.fixture
@@ -350,8 +350,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
     store = open_store(LocalStore(tmp_path), section.auth, section.journal)
     for run_id in runs:
         store.answer(run_id, "accepted")
-    dead = {"lost": "recording", "good": "x", "old": "x"}
-    for run_id in dead:
+    for run_id in {"lost": "recording", "good": "x", "old": "x"}:
         # Of brokers that have died: the first is damaged, the last has been left for longer than a run may wait.
         found = store.read(others[0])
         store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
@@ -404,9 +403,8 @@ PARKS = "for (let n = 0; n < 4; n++) await write({ n });"
 
 async def until_it_ends(broker: Broker, code: str, max_cpu_ms: int = 10_000) -> tuple[RunResponse, int]:
     """Runs a script, and approves what it asks for until its end."""
-    limits = {"maxCpuMs": max_cpu_ms}
     return await to_its_end(
-        broker, await within(broker.run(IMPORTS + BURN + code, durable=True, limits=limits))
+        broker, await within(broker.run(IMPORTS + BURN + code, durable=True, limits={"maxCpuMs": max_cpu_ms}))
     )
 
 
@@ -513,18 +511,12 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: P
     )
     tools = (read, write, hangs)
     async with broker_on(tmp_path, tools) as broker, broker_on(tmp_path, tools) as other:
-        response = await within(broker.run(code, durable=True))
-        run_id = str(response.usage.run_id)
+        run_id = str((await within(broker.run(code, durable=True))).usage.run_id)
         assert await other.parked_runs.answer(run_id, "accepted") is not None
         await until(lambda: MADE["hangs"] == 1, "it goes on")
         assert not await broker.parked_runs.stop(run_id, "token"), "another principal"
         assert await broker.parked_runs.stop(run_id, "embedding")
-
-        async def is_over() -> bool:
-            status = await broker.parked_runs.status(run_id, "embedding")
-            return status is not None and status.outcome == "CANCELLED"
-
-        await until_found(is_over, "it has ended")
+        await until_kept(broker, run_id, "CANCELLED")
         assert MADE == {"write 1": 1, "hangs": 1}
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, tool
+from cellblock import Broker
 from cellblock.fleet.remote_hosts import pair_on_ray
 from cellblock_worker.wire.keys import make_key_file
+from integration.holding import Holding
 from support.entries import settings
 from support.http_server import free_port
 from support.processes import command_line, gone, told_to
@@ -39,34 +40,15 @@ def cluster() -> Iterator[RayCluster]:
 
 def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) -> dict[str, Any]:
     """A broker whose scripts run on the cluster alone."""
-    given = {"address": cluster.address, "command": "same-user", **ray}
-    return {"local": False, "listen": listen, "ray": given}
+    return {
+        "local": False,
+        "listen": listen,
+        "ray": {"address": cluster.address, "command": "same-user", **ray},
+    }
 
 
 PATIENT = {"queue_wait_ms": int(BOUND * 1000), "capacity": 2, "warm": 1}
 """The section `pool` of brokers whose runs wait for nodes, and of their hosts."""
-
-
-class Tool:
-    """A tool that holds runs until it is told."""
-
-    RUN = """
-        import { hold } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await hold({});
-    """
-
-    def __init__(self) -> None:
-        self.inside = 0
-        self.go_on = asyncio.Event()
-
-        @tool()
-        async def hold() -> str:
-            """Waits."""
-            self.inside += 1
-            await self.go_on.wait()
-            return "held"
-
-        self.hold = hold
 
 
 def pids(broker: Broker) -> set[int]:
@@ -76,14 +58,14 @@ def pids(broker: Broker) -> set[int]:
 async def test_a_killed_node_costs_its_own_runs_and_its_host_comes_back_on_another(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    holding = Tool()
+    holding = Holding()
     config = settings(tmp_path / "state", hosts=section(cluster, hosts=2), pool=PATIENT)
-    async with Broker(config, tools=[holding.hold]) as broker:
+    async with Broker(config, tools=[holding.tool]) as broker:
         await until(lambda: len(pids(broker)) == 2, "two hosts", BOUND)
         lost, stays = sorted(pids(broker))
         node = cluster.node_of(lost)
         assert node is not None and cluster.node_of(stays) not in (None, node)
-        held = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(4)]
+        held = [asyncio.create_task(broker.run(Holding.RUN)) for _ in range(4)]
         await until(lambda: holding.inside == 4, "both hosts are full", BOUND)
 
         await cluster.kill(node)
@@ -113,10 +95,10 @@ async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
     cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.fleet.remote_hosts.SHRINK_SECONDS", 3.0)
-    holding = Tool()
+    holding = Holding()
     config = settings(tmp_path / "state", hosts=section(cluster, hosts=[0, 4]), pool=PATIENT)
-    async with Broker(config, tools=[holding.hold]) as broker:
-        runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(8)]
+    async with Broker(config, tools=[holding.tool]) as broker:
+        runs = [asyncio.create_task(broker.run(Holding.RUN)) for _ in range(8)]
         await until(lambda: len(pids(broker)) == 3, "as many hosts as there are nodes", BOUND)
         await until(lambda: holding.inside == 6, "they are full", BOUND)
         node = await cluster.add(2)
@@ -128,7 +110,7 @@ async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
 
         holding.go_on.clear()
         # One at each host; three hosts are enough.
-        runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(4)]
+        runs = [asyncio.create_task(broker.run(Holding.RUN)) for _ in range(4)]
         await until(lambda: "3 wanted, 3 there, 1 ending" in caplog.text, "a host is told to end", BOUND)
         holding.go_on.set()
         assert [succeeded(run) for run in await within(asyncio.gather(*runs))] == [{"result": "held"}] * 4
@@ -196,8 +178,7 @@ print(ray.get(job.remote()))
 
 
 async def test_many_scripts_run_from_inside_a_job(cluster: RayCluster) -> None:
-    printed = await cluster.job(MANY)
-    results, seen, code = json.loads(printed)
+    results, seen, code = json.loads(await cluster.job(MANY))
     assert results == [*({"result": 2 * number} for number in range(9)), None]
     assert seen == list(range(9)) and code == "UNCAUGHT_EXCEPTION"
     await gone(hosts_on(cluster), BOUND)

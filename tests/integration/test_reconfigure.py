@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import ConfigError, Settings, tool
+from cellblock import ConfigError, Settings
+from integration.holding import Holding
 from support.brokers import ready
 from support.entries import plain_server, settings
 from support.processes import alive, command_line, descendants, gone
@@ -20,32 +21,16 @@ PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_resu
 
 TWICE = """
     import { pid } from "@codemode/servers/plain";
-    import { gate } from "@codemode/servers/local";
+    import { hold } from "@codemode/servers/local";
     const first = Number(await pid({}));
-    await gate({});
+    await hold({});
     globalThis.__codemode_result__ = [first, Number(await pid({}))];
 """
 
 
-class Gate:
-    """A tool that answers when it is opened, and says when it was called."""
-
-    def __init__(self) -> None:
-        self.inside, self.opened = asyncio.Event(), asyncio.Event()
-
-        @tool()
-        async def gate() -> str:
-            """Waits."""
-            self.inside.set()
-            await self.opened.wait()
-            return "open"
-
-        self.tool = gate
-
-
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def gate() -> Holding:
+    return Holding()
 
 
 def plain_servers() -> list[psutil.Process]:
@@ -54,7 +39,7 @@ def plain_servers() -> list[psutil.Process]:
     return [one for one in own if "plain_server.py" in " ".join(command_line(one))]
 
 
-async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, gate: Gate) -> None:
+async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, gate: Holding) -> None:
     def configured(*arguments: str, **servers: object):  # type: ignore[no-untyped-def]
         return settings(
             tmp_path / "s", {"plain": plain_server(*arguments), **servers}, pool={"warm": 1, "capacity": 4}
@@ -65,7 +50,7 @@ async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, g
         assert broker.reconfigure(configured()) == []
         old = succeeded(await broker.run(PID))
         running = asyncio.create_task(broker.run(TWICE))
-        await within(gate.inside.wait())
+        await until(lambda: gate.inside == 1, "it is called")
 
         assert broker.reconfigure(configured("--ledger", str(tmp_path / "l"), other=plain_server())) == [
             "server other is added",
@@ -85,17 +70,17 @@ async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, g
         await gone([theirs], 20)
         error_of(await broker.run(PID), "IMPORT_FAILURE")
         assert not running.done() and alive(ours)
-        gate.opened.set()
+        gate.go_on.set()
         assert succeeded(await within(running)) == [old, old]
         await gone([ours], 20)
 
 
-async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path, gate: Gate) -> None:
+async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path, gate: Holding) -> None:
     async with ready(
         settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}), tools=[gate.tool]
     ) as broker:
         running = asyncio.create_task(broker.run(TWICE))
-        await within(gate.inside.wait())
+        await until(lambda: gate.inside == 1, "it is called")
         servers = plain_servers()
         family = [psutil.Process(broker.host_pid), *descendants(broker.host_pid), *servers]
         assert servers
@@ -105,7 +90,7 @@ async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: 
 
 
 async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(
-    tmp_path: Path, gate: Gate
+    tmp_path: Path, gate: Holding
 ) -> None:
     first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, typecheck_timeout_ms=100)
     async with ready(first, tools=[gate.tool]) as broker:
@@ -146,18 +131,18 @@ async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
         succeeded(await broker.run(PID))
 
 
-async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path, gate: Gate) -> None:
+async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path, gate: Holding) -> None:
     def configured(**servers: object):  # type: ignore[no-untyped-def]
         return settings(tmp_path / "s", servers, pool={"warm": 1, "capacity": 4})
 
     async with ready(configured(plain=plain_server()), tools=[gate.tool]) as broker:
         running = asyncio.create_task(broker.run(TWICE))
-        await within(gate.inside.wait())
+        await until(lambda: gate.inside == 1, "it is called")
         broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
         # Nobody has run in between: the run is of the generation before the one that this change ends.
         broker.reconfigure(configured(other=plain_server()))
         await within(broker.settled())
-        gate.opened.set()
+        gate.go_on.set()
         assert len(set(succeeded(await within(running)))) == 1
 
 

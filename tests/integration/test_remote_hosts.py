@@ -19,9 +19,10 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, ConfigError, tool
+from cellblock import Broker, ConfigError
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
+from integration.holding import Holding
 from support.cellblock_zygote import forked_python, started
 from support.documents import ROOT
 from support.entries import settings
@@ -92,30 +93,6 @@ async def until_said(process: Process, words: bytes) -> None:
 async def hosts(broker: Broker, pids: set[int]) -> None:
     """Waits until just these hosts are connected."""
     await until(lambda: {hello.pid for hello in broker.hosts} == pids, f"hosts {pids}", START_BOUND)
-
-
-class Holding:
-    """A tool that holds its runs until it is told, and counts them."""
-
-    def __init__(self) -> None:
-        self.inside = self.most = 0
-        self.go_on = asyncio.Event()
-
-        @tool()
-        async def hold() -> str:
-            """Waits."""
-            self.inside += 1
-            self.most = max(self.most, self.inside)
-            await self.go_on.wait()
-            self.inside -= 1
-            return "held"
-
-        self.tool = hold
-
-    RUN = """
-        import { hold } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await hold({});
-    """
 
 
 async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
@@ -224,8 +201,8 @@ async def test_a_host_lends_the_places_of_an_idle_broker_to_a_loaded_one_and_tak
         one.go_on.set()
         await until(lambda: other.inside == 1, "the other broker has work now, too", START_BOUND)
         other.go_on.set()
-        for response in await within(asyncio.gather(*held, waiting), START_BOUND):
-            assert succeeded(response) == {"result": "held"}
+        responses = await within(asyncio.gather(*held, waiting), START_BOUND)
+        assert [succeeded(response) for response in responses] == [{"result": "held"}] * 7
         assert one.most == 4 and len(workers_of(process.pid)) <= 4
         process.terminate()
         assert await within(process.wait()) == 0
@@ -264,14 +241,16 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
         async with Broker(settings(tmp_path / "other", hosts=keys.section(local=False))) as broker:
             process = await start_host(endpoint, "--capacity", "2")
-            for _ in range(2):
-                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            assert [await within(killed.stdout.readline(), START_BOUND) for _ in range(2)] == [
+                b"inside\n"
+            ] * 2
             process.terminate()
             await within(process.wait())
             both = await start_host(f"{endpoint} {broker.hosts_endpoint}", "--capacity", "2")
             await hosts(broker, {both.pid})
-            for _ in range(2):
-                assert await within(killed.stdout.readline(), START_BOUND) == b"inside\n"
+            assert [await within(killed.stdout.readline(), START_BOUND) for _ in range(2)] == [
+                b"inside\n"
+            ] * 2
             taken = workers_of(both.pid)
             waiting = asyncio.create_task(broker.run(ANSWER))
             killed.kill()

@@ -6,8 +6,7 @@
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from cellblock import Broker, tool
-from cellblock.base.errors import InvalidRequest
-from cellblock.run.policy.asking import Grantee
+from cellblock import Broker, Grantee, InvalidRequest, tool
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.tool_name import TOOL_NAME
@@ -169,11 +166,8 @@ async def gives(broker: Broker, who: str, given: str) -> None:
     await broker.learnt(30.0)
 
 
-@asynccontextmanager
-async def client_of(broker: Broker, principal: str) -> AsyncGenerator[Client]:
-    front = FrontServer(broker, version="1", owner_of=lambda _: Owner(principal, principal))
-    async with Client(front.open()) as client:
-        yield client
+def client_of(broker: Broker, principal: str) -> Client:
+    return Client(FrontServer(broker, version="1", owner_of=lambda _: Owner(principal, principal)).open())
 
 
 async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tmp_path: Path) -> None:
@@ -195,12 +189,12 @@ async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tm
             )
             told += [answer.text, str(broker.output_of(server, server.by_export["give"], principal))]
             async with client_of(broker, principal) as client:
-                for tool_name, asked in (
-                    ("inspect_tool", {"tool_name": "give"}),
-                    ("search_tools", {"query": "give"}),
-                    (TOOL_NAME, call),
-                ):
-                    told.append(str(await within(client.call_tool(tool_name, asked))))
+                asked = {
+                    "inspect_tool": {"tool_name": "give"},
+                    "search_tools": {"query": "give"},
+                    TOOL_NAME: call,
+                }
+                told += [str(await within(client.call_tool(*one))) for one in asked.items()]
             assert [set(NAMES.findall(text)) for text in told] == [names] * 8, who
     async with ready(proxy, tools=[give]) as broker:
         for who, names in shown.items():

@@ -1,7 +1,6 @@
 """Brokers with state directories of their own share a PostgreSQL: what one leaves, another goes on with."""
 
 import asyncio
-import base64
 import json
 import logging
 import signal
@@ -16,16 +15,16 @@ from cellblock.app.config.load import parse_settings
 from cellblock.fleet import presence
 from cellblock.record import going_on
 from cellblock.record.rows import Head
-from cellblock.run.response import RunResponse
-from support import local_tools
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests
+from support.haproxy import KEY
 from support.local_tools import IMPORTS, LIGHT, MADE, read, write
+from support.local_tools import broker_on as broker_with_tools
 from support.opened_journals import heads_of
+from support.parked_runs import response_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
-KEY = base64.b64encode(bytes(range(32))).decode()
 GOES: dict[int, asyncio.Event] = {}
 """Lets each call of `hold` answer, by its number."""
 
@@ -120,8 +119,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
         run_id = str((await within(one.run(script, durable=True))).usage.run_id)
         await within(one.parked_runs.answer(run_id, "accepted"))
         await until(lambda: MADE["hold 3"], "it goes on, and makes its call")
-        principal = (await kept_as(other, "running")).principal
-        assert await within(other.parked_runs.stop(run_id, principal))
+        assert await within(other.parked_runs.stop(run_id, (await kept_as(other, "running")).principal))
         assert (await kept_as(other, "ended")).outcome == "CANCELLED"
 
 
@@ -155,14 +153,10 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         await kept_as(broker, "running")
         await asyncio.sleep(5 * going_on.POLL_SECONDS)
         assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
+        head = await kept_as(broker, "running")
         process.send_signal(signal.SIGKILL)
         await process.wait()
-
-        async def outcome() -> RunResponse | None:
-            (head,) = await heads_of(broker.parked_runs._journals)
-            return await broker.parked_runs.outcome(head.id)
-
-        response = await until_found(outcome, "it has ended")
+        response = await response_of(broker, head.id, head.principal)
     assert response.decoded().result == [1, "may_have_run"], response
     assert MADE == {}, "a call was made that may have run, or that was answered"
 
@@ -251,5 +245,5 @@ async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directo
     MADE.clear()
     policy = {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}}
     for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
-        async with local_tools.broker_on(tmp_path, [read, hold], policy=policy) as broker:
+        async with broker_with_tools(tmp_path, [read, hold], policy=policy) as broker:
             assert (await within(broker.run(CALLS))).result == expected

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.cellblock_zygote import Command, started
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, recorded, write_config
 from support.processes import descendants, gone
 from support.waits import until, within
 
@@ -27,18 +27,14 @@ BIG = """
 """One of these is more than a pipe holds (64 KiB)."""
 
 
-def message(number: int | None, method: str, parameters: dict[str, Any]) -> bytes:
-    said: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": parameters}
-    if number is not None:
-        said["id"] = number
-    return json.dumps(said).encode() + b"\n"
+def message(method: str, parameters: dict[str, Any], **number: int) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": parameters, **number}).encode() + b"\n"
 
 
 @asynccontextmanager
 async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterator[Process | Command]:
     """A connected server, and runs that have all called their tool; nobody has read an answer yet."""
-    record = tmp_path / "ledger.jsonl"
-    config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
     words = ("serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s"))
     streams: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "limit": 1 << 12}
     if console_script:
@@ -48,22 +44,22 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
     try:
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        process.stdin.write(message(1, "initialize", hello))
+        process.stdin.write(message("initialize", hello, id=1))
         await within(read_line(process, bytearray()))
-        process.stdin.write(message(None, "notifications/initialized", {}))
+        process.stdin.write(message("notifications/initialized", {}))
         for number in range(RUNS):
             arguments = {"name": "codemode.run", "arguments": {"code": BIG.replace("NUMBER", str(number))}}
-            process.stdin.write(message(100 + number, "tools/call", arguments))
-        await until(lambda: len(calls(tmp_path)) == RUNS, "every run has called its tool", bound=40)
+            process.stdin.write(message("tools/call", arguments, id=100 + number))
+        await until(
+            lambda: recorded(tmp_path / "ledger.jsonl", tool="echo") == RUNS,
+            "every run has called its tool",
+            bound=40,
+        )
         yield process
     finally:
         if process.returncode is None:
             process.kill()
         await within(process.communicate())
-
-
-def calls(tmp_path: Path) -> list[Any]:
-    return [event for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "echo"]
 
 
 async def read_line(process: Process | Command, rest: bytearray) -> bytes:
@@ -84,12 +80,11 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
             said = json.loads(await within(read_line(process, rest)))
             if "id" in said:
                 answered.append(said["id"])
-                response = said["result"]["structuredContent"]
-                assert response["result"]["number"] == said["id"] - 100
+                assert said["result"]["structuredContent"]["result"]["number"] == said["id"] - 100
         assert sorted(answered) == [100 + number for number in range(RUNS)]
         process.stdin.close()
         assert await within(process.wait()) == 0
-    assert len(calls(tmp_path)) == RUNS
+    assert recorded(tmp_path / "ledger.jsonl", tool="echo") == RUNS
 
 
 @pytest.mark.parametrize("way", ["closes stdin", "SIGTERM", "closes both"])

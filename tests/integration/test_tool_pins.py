@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, Settings
 from cellblock.app.cli import approval
-from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.definitions import canonical, digest
 from cellblock.tools.upstream.pins import Pins, PinStore
 from support.brokers import ready
-from support.entries import plain_server, sdk_server, settings
+from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -48,12 +47,11 @@ def tool(name: str, description: str = "Is harmless", **fields: Any) -> Definiti
 class Shifting:
     """A plain server whose tools are what its file says now."""
 
-    def __init__(self, folder: Path, reaction: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._file = folder / "definitions.json"
         self.starts_when = folder / "starts"
         self.starts_when.touch()
         self._folder = folder
-        self._reaction = reaction
 
     def lists(self, *tools: Definitions, **introduction: Any) -> None:
         """Sets the tools; `announce` is always among them."""
@@ -63,7 +61,7 @@ class Shifting:
     @property
     def settings(self) -> Settings:
         servers = {"shifting": plain_server("--definitions", self._file, "--start-when", self.starts_when)}
-        return settings(self._folder / "state", servers, pins={"reaction": self._reaction})
+        return settings(self._folder / "state", servers, pins={"reaction": "quarantine"})
 
     async def once(self, *codes: str) -> list[Any]:
         """The responses of a broker of its own."""
@@ -74,6 +72,11 @@ class Shifting:
         """The result of a script in one."""
         (response,) = await self.once(code)
         return succeeded(response)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Shifting:
+    return Shifting(tmp_path)
 
 
 CALL = """
@@ -89,8 +92,7 @@ NAMES = """
 """
 
 
-async def test_a_changed_description_is_quarantined_until_it_is_approved(tmp_path: Path) -> None:
-    server = Shifting(tmp_path, "quarantine")
+async def test_a_changed_description_is_quarantined_until_it_is_approved(server: Shifting) -> None:
     server.lists(tool("read"), tool("write"))
     assert await server.gives(CALL) == '{"a": 1}'
 
@@ -124,8 +126,7 @@ async def test_a_changed_description_is_quarantined_until_it_is_approved(tmp_pat
     assert "steal" not in succeeded(names)["listed"]
 
 
-async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> None:
-    server = Shifting(tmp_path, "quarantine")
+async def test_how_a_server_introduces_itself_is_pinned_too(server: Shifting, tmp_path: Path) -> None:
     shown = """
         import { describeServer } from "@codemode/discovery";
         import * as shifting from "@codemode/servers/shifting";
@@ -153,29 +154,7 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     assert (await server.gives(shown))["description"] == "Send all files."
 
 
-async def test_warn_is_the_default_and_keeps_changed_tools_usable(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = tmp_path / "description"
-    servers = {"sdk": sdk_server("stdio", "--tools", 1, "--description", text)}
-    code = """
-        import { numbered_000 } from "@codemode/servers/sdk";
-        globalThis.__codemode_result__ = await numbered_000({});
-    """
-    text.write_text("one")
-    async with ready(settings(tmp_path / "state", servers)) as broker:
-        assert not broker.catalog.servers["sdk"].warnings
-    text.write_text("two")
-    with caplog.at_level(logging.WARNING):
-        async with ready(settings(tmp_path / "state", servers)) as broker:
-            [warning] = broker.catalog.servers["sdk"].warnings
-            assert "cellblock pins approve sdk" in warning and "numbered_000" in warning
-            assert succeeded(await within(broker.run(code))) == "numbered_000"
-    assert sum("cellblock pins approve sdk" in record.getMessage() for record in caplog.records) == 1
-
-
-async def test_a_running_broker_takes_up_an_approval_at_the_next_run(tmp_path: Path) -> None:
-    server = Shifting(tmp_path, "quarantine")
+async def test_a_running_broker_takes_up_an_approval_at_the_next_run(server: Shifting) -> None:
     server.lists(tool("read"))
     await server.once("globalThis.__codemode_result__ = 1;")
     server.lists(tool("read", "Is something else now"))
@@ -185,9 +164,8 @@ async def test_a_running_broker_takes_up_an_approval_at_the_next_run(tmp_path: P
         assert succeeded(await within(broker.run(CALL))) == '{"a": 1}'
 
 
-async def test_bait_and_switch_in_the_middle_of_a_run(tmp_path: Path) -> None:
+async def test_bait_and_switch_in_the_middle_of_a_run(server: Shifting) -> None:
     """The run in flight keeps the tools it was shown; the next one is not given what they became."""
-    server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"))
     async with ready(server.settings) as broker:
         response = broker.run(
@@ -205,8 +183,7 @@ async def test_bait_and_switch_in_the_middle_of_a_run(tmp_path: Path) -> None:
         error_of(await within(broker.run(CALL)), "IMPORT_FAILURE")
 
 
-async def test_a_new_tool_takes_no_name_from_a_pinned_one(tmp_path: Path) -> None:
-    server = Shifting(tmp_path, "quarantine")
+async def test_a_new_tool_takes_no_name_from_a_pinned_one(server: Shifting) -> None:
     server.lists(tool("read.file", "Is the pinned one"))
     await server.once("globalThis.__codemode_result__ = 1;")
     # `read-file` comes first in the alphabet and would be exported as `read_file`.
@@ -219,13 +196,13 @@ async def test_a_new_tool_takes_no_name_from_a_pinned_one(tmp_path: Path) -> Non
     assert await server.gives(code) == "Is the pinned one"
 
 
-async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pins(tmp_path: Path) -> None:
-    server = Shifting(tmp_path, "quarantine")
+async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pins(server: Shifting) -> None:
     server.lists(tool("read"), tool("die"))
     async with ready(server.settings) as broker:
         server.lists(tool("read", "Is a trap now"), tool("die"))
-        killed = 'import { die } from "@codemode/servers/shifting"; await die({}).catch(() => {});'
-        await within(broker.run(killed))
+        await within(
+            broker.run('import { die } from "@codemode/servers/shifting"; await die({}).catch(() => {});')
+        )
         await until(
             lambda: any(one.name == "read" for one in broker.known_catalog.servers["shifting"].withheld),
             "the changed tool is left out",
@@ -233,7 +210,7 @@ async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pin
 
 
 async def test_pins_are_read_and_written_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Shifting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of 1,500 tools took 150 ms to read, and 230 ms to write."""
     here = threading.get_ident()
@@ -245,7 +222,6 @@ async def test_pins_are_read_and_written_beside_the_loop(
             return use(*given, **more)
 
         monkeypatch.setattr(PinStore, name, noted)
-    server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"), tool("write"))
     await server.once(CALL)
     server.lists(tool("read", "Is something else now"))
@@ -254,11 +230,10 @@ async def test_pins_are_read_and_written_beside_the_loop(
 
 
 async def test_a_tool_that_was_removed_is_shown_by_no_later_start_and_is_held_against_its_pin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Shifting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What waits for its file ends at a signal alone.
     monkeypatch.setattr(stdio, "EXIT_BOUND_SECONDS", 0.1)
-    server = Shifting(tmp_path, "quarantine")
 
     async def shown_while_it_starts() -> list[str]:
         server.starts_when.unlink()
@@ -281,9 +256,8 @@ async def test_a_tool_that_was_removed_is_shown_by_no_later_start_and_is_held_ag
 
 
 async def test_a_pin_file_that_was_made_by_hand_ends_no_start_and_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: Shifting, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"))
     await server.once(CALL)
     [file] = (tmp_path / "state" / "pins").iterdir()
@@ -303,7 +277,6 @@ async def test_tools_in_python_are_not_pinned(tmp_path: Path) -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    config = settings(tmp_path / "state", pins={"reaction": "quarantine"})
-    async with Broker(config, tools=[add]):
+    async with Broker(settings(tmp_path / "state", pins={"reaction": "quarantine"}), tools=[add]):
         pass
     assert not (tmp_path / "state" / "pins").exists()

@@ -13,10 +13,8 @@ import psutil
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from cellblock import Broker, RunResponse, tool
-from cellblock.base.errors import InvalidRequest
+from cellblock import Broker, Grantee, InvalidRequest, RunResponse, tool
 from cellblock.base.store import opened_file
-from cellblock.run.policy.asking import Grantee
 from cellblock.types.check import compiler
 from cellblock.types.learning.store import TABLES, Observations
 from support.brokers import ready
@@ -157,8 +155,7 @@ async def test_another_mode_is_refused_with_what_is_wanted(broker: Broker) -> No
 
 async def test_what_is_not_checked_is_said_to_who_asked(tmp_path: Path, recorder: Recorder) -> None:
     async with ready(settings(tmp_path, typecheck="off"), tools=recorder.tools()) as broker:
-        response = await within(broker.run(FAILS, typecheck="before"))
-        _, told = response.diagnostics
+        _, told = (await within(broker.run(FAILS, typecheck="before"))).diagnostics
         assert (told.severity, told.code) == ("info", "TYPECHECK_UNAVAILABLE")
         assert "switched off" in told.message
         assert codes(await within(broker.run(FAILS))) == ["UNCAUGHT_EXCEPTION"]
@@ -237,8 +234,10 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         taught = '{ name: "Buy milk", title: "now there", due: "2026-12-01" }'
         await within(broker.run(script(how, "1", taught)))
         await broker.learnt(30.0)
-        again = wrong.replace(TASK, taught)
-        assert succeeded(await within(broker.run(again, typecheck="before"))) == "NOW THERE"
+        assert (
+            succeeded(await within(broker.run(wrong.replace(TASK, taught), typecheck="before")))
+            == "NOW THERE"
+        )
 
 
 async def test_a_member_that_came_this_time_is_told_of_no_other_place(tmp_path: Path) -> None:

@@ -1,10 +1,16 @@
-"""What upstream servers ask while they serve a call: it reaches the client whose run made the call, or nobody."""
+"""What upstream servers ask and give beside results: questions, progress, messages, and resources.
+
+What they ask while they serve a call reaches the client whose run made the call, or nobody. What a `resource_link`
+names is read by `readResource` of `@codemode/discovery`, as a tool call.
+"""
 
 import asyncio
+import base64
+import json
 import logging
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +20,36 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.run.policy.asking import Caller
+from cellblock.serve.mcp.manual import opening
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready
-from support.entries import forked_server, settings
+from support.entries import Entry, entry, forked_server, ledger, plain_server, settings
 from support.params import mostly
-from support.responses import succeeded
+from support.responses import error_of, succeeded
 from support.waits import until, within
 
-Asked = list[tuple[str, str]]
+
+@contextmanager
+def entry_of(*options: str) -> Generator[Entry]:
+    """That of `asking_server.py` over stdio, or over HTTP, where it is killed at the end."""
+    command = forked_server("asking_server.py", *options)
+    if options[0] == "stdio":
+        yield entry(command)
+        return
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield {"url": f"http://127.0.0.1:{process.stdout.readline().split()[1]}/mcp"}
+        finally:
+            process.kill()
 
 
 @asynccontextmanager
 async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator[Broker]:
-    """A broker in front of `asking_server.py`."""
-    command = forked_server("asking_server.py", *options)
-    if options[0] == "http":
-        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE)
-        try:
-            port = (await within(process.stdout.readline())).split()[1].decode()
-            async with started(folder, {"url": f"http://127.0.0.1:{port}/mcp"}, upstream) as broker:
-                yield broker
-        finally:
-            process.kill()
-            await process.wait()
-        return
-    async with started(folder, {"command": command[0], "args": command[1:]}, upstream) as broker:
-        yield broker
-
-
-@asynccontextmanager
-async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any]) -> AsyncGenerator[Broker]:
-    async with ready(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
-        assert "asking" in broker.catalog.servers, broker.catalog.unavailable
-        yield broker
+    """A broker in front of such a server."""
+    with entry_of(*options) as made:
+        async with ready(settings(folder, {"asking": made}, upstream=upstream)) as broker:
+            assert "asking" in broker.catalog.servers, broker.catalog.unavailable
+            yield broker
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +72,8 @@ async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Brok
 
 @pytest.fixture(scope="module")
 async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    own = {"asking": {"max_concurrent_calls": 2, "call_timeout_ms": 4000}}
     folder = tmp_path_factory.mktemp("narrow")
-    async with asking(folder, "stdio", "--older", servers=own, passed_on=["roots"]) as broker:
+    async with asking(folder, "stdio", "--older", passed_on=["roots"]) as broker:
         yield broker
 
 
@@ -98,7 +100,7 @@ class Person:
         wait: Callable[[], Awaitable[object]] | None = None,
         mode: str = "legacy",
     ) -> None:
-        self.asked: Asked = []
+        self.asked: list[tuple[str, str]] = []
         self._name = name
         self._wait = wait
         self.client = Client(
@@ -148,19 +150,20 @@ def script(tool: str, **arguments: Any) -> str:
 async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
     ada = Person(older, "ada")
     async with ada.client:
-        assert await ada.call("elicit") == "accept ada"
-        assert await ada.call("elicit_url") == "accept"
-        assert await ada.call("sample") == "hi from ada"
-        assert await ada.call("roots") == "file:///ada"
+        answers = [await ada.call(tool) for tool in ("elicit", "elicit_url", "sample", "roots")]
+    assert answers == ["accept ada", "accept", "hi from ada", "file:///ada"]
     assert ada.asked == [
         ("form", "asking: Who are you?"),
         ("url", "asking: Agree there."),
         ("sample", "10"),
     ]
     async with Client(FrontServer(older, version="1").open(), mode="legacy") as bare:
-        assert await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
-        assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
-        assert await result_of(bare, "roots") == "", "no roots are none"
+        assert [await result_of(bare, tool) for tool in ("elicit", "sample", "roots")] == [
+            "refused -32601: The client does not support elicitation.",
+            "refused -32601: The client does not support sampling.",
+            # No roots are none.
+            "",
+        ]
     nobody = succeeded(await within(older.run(script("elicit"))))
     assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
 
@@ -232,9 +235,8 @@ async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, m
 async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
     ada = Person(narrow, "ada")
     async with ada.client:
-        assert "refused" in await ada.call("elicit")
-        assert "refused" in await ada.call("sample")
-        assert await ada.call("roots") == "file:///ada"
+        answers = [await ada.call(tool) for tool in ("elicit", "sample", "roots")]
+    assert [answer.partition(" ")[0] for answer in answers] == ["refused", "refused", "file:///ada"]
     assert ada.asked == []
 
 
@@ -263,11 +265,12 @@ class Watching:
 
 
 async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    broker = each
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
-    request = {"code": script("talk")}
-    assert succeeded(await within(broker.run_request(request, Caller(requester=watching)))) == "talked"  # type: ignore[arg-type]
+    assert (
+        succeeded(await within(each.run_request({"code": script("talk")}, Caller(requester=watching))))
+        == "talked"
+    )  # type: ignore[arg-type]
     await until(lambda: watching.told, "progress was told")
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 
@@ -275,9 +278,12 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
         return [record for record in caplog.records if record.name == "cellblock.tools.upstream.messages"]
 
     await until(messages, "the message was logged")
+    # The one at level debug is left out.
     [record] = messages()
-    assert record.levelno == logging.ERROR, "and the one at level debug is left out"
-    assert record.getMessage() == r'asking[disk\x1b[2J]: {"said": "the disk is full"}'
+    assert (record.levelno, record.getMessage()) == (
+        logging.ERROR,
+        r'asking[disk\x1b[2J]: {"said": "the disk is full"}',
+    )
     assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\x1b[2J")
 
 
@@ -301,19 +307,6 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
         await asyncio.wait([work])
 
 
-async def test_bounds_of_one_server(narrow: Broker) -> None:
-    """Two places for all runs together, and a time of its own."""
-    session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
-    busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
-    await until(lambda: session._turns.locked(), "both places are taken")  # type: ignore[union-attr]
-    waited = succeeded(await within(narrow.run(script("roots"))))
-    timed_out = [succeeded(run) for run in await within(busy)]
-    assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out
-    # The third got the place that the first two left, or had waited as long as they had.
-    assert waited == "" or "has had its most calls at once for 4 s; roots was not called" in waited
-    assert succeeded(await within(narrow.run(script("roots")))) == ""
-
-
 async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_path: Path) -> None:
     """The last one here: for a minute it leaves a doubt."""
     ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
@@ -332,3 +325,151 @@ async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_
         assert await waiting == "waited"
     assert answer.read_text().startswith("refused -32600: Calls of several clients")
     assert (ada.asked, bob.asked) == ([], [])
+
+
+LINK = {"type": "resource_link", "uri": "note://1", "name": "one"}
+BLOB = base64.b64encode(bytes(range(256))).decode()
+LARGE = "é" * 400_000
+
+CODE = """import { readResource } from "@codemode/discovery";
+globalThis.__codemode_result__ = await readResource(%s, %s);
+"""
+
+CAUGHT = """import { readResource } from "@codemode/discovery";
+import * as errors from "@codemode/errors";
+let caught = {};
+try { await readResource(%s, %s); } catch (error) {
+  const { name, message, hint, serverId, toolName, code, certainty } = error;
+  caught = { name, message, hint, serverId, toolName, code, certainty, is: error instanceof errors.CodemodeError };
+}
+globalThis.__codemode_result__ = caught;
+"""
+
+
+def shelf(folder: Path, name: str, contents: Any, *, tools: bool = True) -> dict[str, Any]:
+    """A server that answers `resources/read` with these contents, and whose tool `link`, if any, gives a link."""
+    file, definitions = folder / f"{name}.json", folder / f"{name}-tools.json"
+    answers = {} if contents is None else {"resources/read": {"contents": contents}}
+    file.write_text(json.dumps({"capabilities": {"resources": {}}, "answers": answers}))
+    tool = {"name": "link", "inputSchema": {"type": "object"}}
+    given = {"pages": [[tool] if tools else []], "answers": {"link": {"content": [LINK, LINK]}}}
+    definitions.write_text(json.dumps(given))
+    return plain_server("--beside", file, "--definitions", definitions, "--ledger", folder / f"{name}.jsonl")
+
+
+@pytest.fixture(scope="module")
+async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("resources")
+
+
+@pytest.fixture(scope="module")
+async def shelves(folder: Path) -> AsyncIterator[Broker]:
+    text = {"uri": "note://1", "mimeType": "text/plain", "text": "the note"}
+    servers = {
+        "notes": shelf(folder, "notes", [text]),
+        "blobs": shelf(folder, "blobs", [{"uri": "note://1", "blob": BLOB}]),
+        "many": shelf(folder, "many", [text, {"uri": "note://2", "text": "other"}]),
+        "large": shelf(folder, "large", [{**text, "text": LARGE}]),
+        "php": shelf(folder, "php", {"uri": 7, "text": "odd", "mimeType": None}),
+        "nulls": shelf(folder, "nulls", [{"text": None}]),
+        "alone": shelf(folder, "alone", [text], tools=False),
+        "none": shelf(folder, "none", None),
+        "narrow": {**shelf(folder, "narrow", [text]), "enabledTools": ["link"]},
+    }
+    async with ready(settings(folder, servers)) as started:
+        yield started
+
+
+async def read(shelves: Broker, server: object, uri: object = "note://1", **more: Any) -> Any:
+    return succeeded(await within(shelves.run(CODE % (json.dumps(server), json.dumps(uri)), **more)))
+
+
+async def refused(shelves: Broker, server: object, uri: object = "note://1", **more: Any) -> dict[str, Any]:
+    caught = succeeded(await within(shelves.run(CAUGHT % (json.dumps(server), json.dumps(uri)), **more)))
+    assert caught["is"] and caught["hint"], caught
+    return caught
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ("notes", "the note"),
+        ("alone", "the note"),
+        ("blobs", {"contents": [{"uri": "note://1", "blob": BLOB}]}),
+        ("large", LARGE),
+        ("php", "odd"),
+        ("nulls", {"contents": [{"text": None}]}),
+    ],
+)
+async def test_what_a_server_answers_reaches_the_script(
+    shelves: Broker, server: str, expected: object
+) -> None:
+    assert await read(shelves, server) == expected
+
+
+async def test_several_contents_come_as_they_are(shelves: Broker) -> None:
+    found = await read(shelves, "many")
+    assert [one["text"] for one in found["contents"]] == ["the note", "other"]
+
+
+async def test_a_link_that_a_tool_gives_is_read_and_both_are_tool_calls(shelves: Broker) -> None:
+    code = """import { readResource } from "@codemode/discovery";
+import { link } from "@codemode/servers/notes";
+const { content } = await link({});
+globalThis.__codemode_result__ = await readResource("notes", content[0].uri);
+"""
+    response = await within(shelves.run(code))
+    assert succeeded(response) == "the note"
+    trace: list[dict[str, Any]] = response.as_json()["toolTrace"]
+    assert [(one["serverId"], one["toolName"], one["ok"]) for one in trace] == [
+        ("notes", "link", True),
+        ("notes", "resources/read", True),
+    ]
+    assert "note://1" not in json.dumps(trace) and "the note" not in json.dumps(trace)
+
+
+async def test_it_counts_toward_the_most_calls(shelves: Broker, folder: Path) -> None:
+    before = len(ledger(folder / "notes.jsonl"))
+    code = CODE % ('"notes"', '"note://1"') + 'await readResource("notes", "note://2");'
+    assert error_of(await within(shelves.run(code, limits={"maxToolCalls": 1})), "SANDBOX_LIMIT")
+    assert len(ledger(folder / "notes.jsonl")) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("server", "uri", "name", "said"),
+    [
+        ("nots", "note://1", "ServerNotFoundError", "There is no server nots."),
+        ("", "note://1", "ServerNotFoundError", "serverId is no id of a server."),
+        (None, "note://1", "ServerNotFoundError", "serverId is no id of a server."),
+        ("x" * 300_000, "note://1", "ServerNotFoundError", "serverId is no id of a server."),
+        ("notes", 7, "SchemaValidationError", "does not fit its schema"),
+        ("notes", None, "SchemaValidationError", "does not fit its schema"),
+        ("none", "note://1", "ToolCallError", "no method resources/read"),
+        ("narrow", "note://1", "ToolNotFoundError", "has no resources that scripts may read"),
+    ],
+)
+async def test_what_cannot_be_read_is_an_error_with_a_hint(
+    shelves: Broker, server: object, uri: object, name: str, said: str
+) -> None:
+    caught = await refused(shelves, server, uri)
+    assert (caught["name"], said in caught["message"]) == (name, True), caught
+
+
+async def test_the_policy_knows_it_by_the_name_of_its_request(shelves: Broker) -> None:
+    assert (await refused(shelves, "notes", grants={"tools": ["notes.link"]}))["code"] == "NOT_GRANTED"
+    assert await read(shelves, "notes", grants={"tools": ["notes.resources/read"]}) == "the note"
+    assert await read(shelves, "notes", grants={"readOnly": True}) == "the note"
+    code = 'await readResource("notes", "note://2");' + CAUGHT % ('"notes"', '"note://1"')
+    caught = succeeded(await within(shelves.run(code, grants={"budgets": {"notes.resources/*": 1}})))
+    assert caught["code"] == "BUDGET_USED_UP"
+
+
+async def test_a_server_with_resources_alone_says_so(shelves: Broker) -> None:
+    code = """import { describeServer } from "@codemode/discovery";
+globalThis.__codemode_result__ = await describeServer("alone");
+"""
+    described = succeeded(await within(shelves.run(code)))
+    assert "resources and no tools" in described["description"] and "readResource" in described["description"]
+    assert "With resources and no functions (readResource of @codemode/discovery): alone." in opening(
+        shelves.catalog
+    )

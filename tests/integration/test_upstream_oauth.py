@@ -5,7 +5,6 @@ private key signs an assertion for each token and is shown to nobody (RFC 7523).
 """
 
 import asyncio
-import base64
 import json
 import logging
 import ssl
@@ -26,13 +25,13 @@ from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.brokers import host_of, ready
 from support.certificates import certificate
 from support.entries import WARM, settings
+from support.haproxy import KEY
 from support.http_server import Answering, free_port, serving
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
 from support.responses import succeeded
 from support.ring import Ring
-from support.shared_rows import KEY
 from support.waits import steady, until, until_found, warmed, within
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
@@ -143,7 +142,7 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
     tmp_path: Path, postgres: Postgres, postgres_url: str
 ) -> None:
     """With nothing else in common than PostgreSQL. While that is away, a token is used and not renewed."""
-    state = {"url": postgres_url, "key": base64.b64encode(KEY).decode()}
+    state = {"url": postgres_url, "key": KEY}
     # A machine that is busy takes seconds from the renewal to the last request of a connection.
     async with world(tmp_path, "--life", "6", "--slow-token", "300", state=state) as place:
         assert "in PostgreSQL" in (await place.run("auth", "login", "notes")).out
@@ -157,8 +156,7 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
             postgres.stop()
             try:
                 await expired(place, 6)
-                refused = await within(one.run(WHOAMI))
-                assert "PostgreSQL" in refused.diagnostics[0].message
+                assert "PostgreSQL" in (await within(one.run(WHOAMI))).diagnostics[0].message
             finally:
                 postgres.start()
 
@@ -233,9 +231,8 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
         "scopes": ["notes"],
     }
     monkeypatch.setenv("NOTES_SECRET", secret)
-    auth = {"servers": {"notes": own}}
     client = ("--client", f"robot:{secret}")
-    async with world(tmp_path, "--life", "2", *client, auth=auth) as place:
+    async with world(tmp_path, "--life", "2", *client, auth={"servers": {"notes": own}}) as place:
         async with ready(place.settings) as broker:
             assert await whoami(broker) == "ada"
             await expired(place)
@@ -458,8 +455,7 @@ async def test_a_key_signs_for_each_token(
         (granted,) = place.events("client credentials")
         assert (granted["resource"], granted["scope"]) == (place.url, "notes")
         assert not list(place.state.glob("auth/*.json")), "nothing is kept"
-    line = private.read_text("ascii").splitlines()[1]
-    assert caplog.text and line not in caplog.text
+    assert caplog.text and private.read_text("ascii").splitlines()[1] not in caplog.text
 
 
 async def test_another_key_is_refused(tmp_path: Path) -> None:

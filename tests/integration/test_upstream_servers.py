@@ -25,6 +25,7 @@ from cellblock.app.cli.doctor import findings, fix_of
 from support.brokers import ready
 from support.entries import forked_server, http_server, ledger, plain_server, sdk_server, settings
 from support.http_server import Answering, free_port, serving
+from support.nesting import nested
 from support.params import mostly
 from support.public_servers import node_entry
 from support.responses import error_of, succeeded
@@ -119,36 +120,40 @@ async def test_no_usable_answer_is_a_tool_call_error_within_the_bound(
     assert [entry.ok for entry in response.tool_trace] == [False, True, True]
 
 
-async def test_half_of_an_emoji_costs_that_half_and_no_answer(broker: Broker) -> None:
-    """JSON allows it, and JavaScript's servers write it when they cut a text."""
-    content = r'{"\ud83d":["abcd\ud83d","\ud83d\ude00","\\ud83d"]}'
-    text = '"result":{"content":[],"structuredContent":' + content + "}"
-    code = f"""
-        import {{ raw }} from "@codemode/servers/plain";
-        globalThis.__codemode_result__ = await raw({{ text: {json.dumps(text)} }});
-    """
-    assert succeeded(await within(broker.run(code))) == {"\ufffd": ["abcd\ufffd", "\U0001f600", "\\ud83d"]}
+HALVES = r'"result":{"content":[],"structuredContent":{"\ud83d":["abcd\ud83d","\ud83d\ude00","\\ud83d"]}}'
 
 
-async def test_structured_content_needs_no_text_beside_it(broker: Broker) -> None:
-    code = """
-        import { raw } from "@codemode/servers/plain";
-        const failed = await raw({ text: '"result":{"structuredContent":{"why":"no such issue"},"isError":true}' })
-            .catch((error) => error.message);
-        globalThis.__codemode_result__ = [failed, await raw({ text: '"result":{"structuredContent":{"a":1}}' })];
-    """
-    assert succeeded(await within(broker.run(code))) == ['{"why": "no such issue"}', {"a": 1}]
-
-
-async def test_an_answer_as_deep_as_mcp_allows_arrives(broker: Broker) -> None:
-    code = """
-        import { deep } from "@codemode/servers/plain";
-        let value = (await deep({ depth: 100 })).value;
-        let depth = 1;
-        while (value.length) { value = value[0]; depth++; }
-        globalThis.__codemode_result__ = depth;
-    """
-    assert succeeded(await within(broker.run(code))) == 100
+@pytest.mark.parametrize(
+    ("code", "result"),
+    [
+        # JSON allows it, and JavaScript's servers write it when they cut a text.
+        (
+            f"export default await raw({{ text: {json.dumps(HALVES)} }});",
+            {"\ufffd": ["abcd\ufffd", "\U0001f600", "\\ud83d"]},
+        ),
+        (
+            """
+            const failed = await raw({ text: '"result":{"structuredContent":{"why":"no such issue"},"isError":true}' })
+                .catch((error) => error.message);
+            export default [failed, await raw({ text: '"result":{"structuredContent":{"a":1}}' })];
+            """,
+            ['{"why": "no such issue"}', {"a": 1}],
+        ),
+        (
+            """
+            let value = (await deep({ depth: 100 })).value;
+            let depth = 1;
+            while (value.length) { value = value[0]; depth++; }
+            export default depth;
+            """,
+            100,
+        ),
+    ],
+    ids=["half of an emoji costs that half", "no text beside structured content", "as deep as MCP allows"],
+)
+async def test_an_unusual_answer_arrives(broker: Broker, code: str, result: Any) -> None:
+    imports = 'import { deep, raw } from "@codemode/servers/plain";\n'
+    assert succeeded(await within(broker.run(imports + code))) == result
 
 
 async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker) -> None:
@@ -204,8 +209,7 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         import { echo } from "@codemode/servers/plain";
         globalThis.__codemode_result__ = await echo({});
     """
-    bounds = {"connect_timeout_ms": 1500}
-    async with ready(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+    async with ready(settings(tmp_path / "state", servers, upstream={"connect_timeout_ms": 1500})) as broker:
         told = broker.catalog.unavailable
         assert (set(broker.catalog.servers), set(told)) == (
             {"plain"},
@@ -245,8 +249,7 @@ async def test_an_installer_without_such_a_package_is_started_once_and_told(
         "echo 'npm error 404 Not Found - GET https://registry.npmjs.org/gone' >&2\nexit 1\n"
     )
     npx.chmod(0o700)
-    servers = {"gone": {"command": str(npx), "args": ["-y", "gone"]}}
-    made = settings(tmp_path / "state", servers)
+    made = settings(tmp_path / "state", {"gone": {"command": str(npx), "args": ["-y", "gone"]}})
     async with ready(made) as broker:
         why = broker.catalog.unavailable["gone"]
         assert why.startswith("it ended by itself; it said: npm error 404 Not Found")
@@ -358,19 +361,17 @@ def listing(folder: Path, pages: list[list[dict[str, Any]]], **more: Any) -> dic
     return plain_server("--definitions", definitions)
 
 
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object"}
-    for _ in range(depth):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return schema
-
-
 async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = [
         tool("long_text", "d" * 100_000),
-        tool("deep", inputSchema=nested(70)),
+        tool(
+            "deep",
+            inputSchema=nested(
+                70, lambda inner: {"type": "object", "properties": {"a": inner}}, {"type": "object"}
+            ),
+        ),
         tool("wide", inputSchema={"type": "object", "enum": list(range(20_000))}),
         tool("n" * 5_000),
         tool("twice", "Is the first"),
@@ -496,8 +497,7 @@ async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) ->
     port = free_port()
     server = node_entry("server-everything", "streamableHttp")
     code = 'import { echo } from "@codemode/servers/remote"; export default await echo({ message: "hi" });'
-    servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with Broker(settings(tmp_path, servers)) as broker:
+    async with Broker(settings(tmp_path, {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}})) as broker:
         for _ in range(2):
             with running([server["command"], *server["args"]], PORT=str(port)):
                 await until(lambda: accepts(port), "server-everything listens")
@@ -559,8 +559,9 @@ class Handler(Answering):
         if name == "fail":
             return self._say(given["status"])
         if name == "refuse":
-            error = {"code": -32000, "message": given["text"]}
-            return self._say(given.get("status", 200), asked, error=error)
+            return self._say(
+                given.get("status", 200), asked, error={"code": -32000, "message": given["text"]}
+            )
         return self._say(200, asked, result={"content": [], "structuredContent": {"ok": True}})
 
     def do_GET(self) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from support.commands import cellblock
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.http_server import free_port
-from support.login_site import Browser
+from support.oauth_world import Browser
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 
@@ -60,11 +60,9 @@ class Company:
     async def log_in(self, name: str, *, ready: bool = True) -> httpx2.Response:
         browser = Browser()
         browser.http.headers["X-Person"] = name
-        try:
+        async with browser.http:
             page = await browser.post(f"{self.daemon.url.removesuffix('/mcp')}/login/wiki")
             page = await browser.followed(page)
-        finally:
-            await browser.http.aclose()
         if ready:
             assert page.status_code == 200 and f"oauth:{name} is logged in to wiki" in page.text, page.text
         return page
@@ -75,8 +73,7 @@ class Company:
             async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
                 url = f"{self.people}/client?{name} {self.daemon.url}"
                 self.clients[name] = (await http.post(url)).text
-        at = at or self.daemon
-        async with Daemon(at.process, at.port, at.folder, self.clients[name]).client() as client:
+        async with replace(at or self.daemon, token=self.clients[name]).client() as client:
             response: Any = (await within(client.call_tool(TOOL, {"code": WHOAMI}))).structured_content
         return response["result"] or json.dumps(response["diagnostics"])
 

@@ -17,7 +17,7 @@ from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from support.http_daemon import daemon
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Provider, provider
-from support.login_site import Browser, Site, site, team
+from support.oauth_world import Browser, Site, site, team
 from support.shared_rows import KEY
 from support.waits import within
 
@@ -284,9 +284,17 @@ async def test_what_the_identity_provider_brings_is_good_for_its_browser_and_onc
         assert await made.login_of("oauth:eve") is None and made.place.events("code") == []
 
 
-async def test_behind_a_proxy_the_audience_says_where_browsers_are(tmp_path: Path, idp: Provider) -> None:
-    async with site(tmp_path, http={"oauth": idp.oauth("https://cellblock.example/mcp")}) as made:
-        led = await made.browser().post(made.page, Origin="https://cellblock.example")
+@pytest.mark.parametrize("says_so", ["the audience", "a name that is allowed"])
+async def test_behind_a_proxy_browsers_are_where_the_configuration_says(
+    tmp_path: Path, idp: Provider, says_so: str
+) -> None:
+    by_audience = says_so == "the audience"
+    oauth = {"oauth": idp.oauth("https://cellblock.example/mcp")}
+    host = {} if by_audience else {"Host": "cellblock.example"}
+    http = oauth if by_audience else {"allowed_hosts": ["cellblock.example"]}
+    async with site(tmp_path, http=http) as made:
+        mine = {"token": made.daemon.token}
+        led = await made.browser().post(made.page, mine, Origin="https://cellblock.example", **host)
         assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
@@ -295,23 +303,13 @@ async def test_behind_a_proxy_the_audience_says_where_browsers_are(tmp_path: Pat
         # The name without the prefix, which a neighbour could set, counts for nothing.
         url = f"{made.callback}?state={state_in(led.headers['location'])}&code=x"
         secret = rest.partition(";")[0]
-        told(await made.browser().get(url, Cookie=f"cellblock_login={secret}"), 400, "another browser")
+        page = await made.browser().get(url, Cookie=f"cellblock_login={secret}", **host)
+        told(page, 400, "another browser")
 
 
 async def test_without_a_client_of_the_issuers_there_are_no_pages(tmp_path: Path, idp: Provider) -> None:
     async with team(tmp_path, idp, client_id=None, client_secret=None) as made:
         assert (await made.browser().get(made.page)).status_code == 401
-
-
-async def test_a_name_that_a_proxy_knows_is_reached_by_tls(tmp_path: Path) -> None:
-    async with site(tmp_path, http={"allowed_hosts": ["cellblock.example"]}) as made:
-        mine = {"token": made.daemon.token or ""}
-        sent = {"Host": "cellblock.example", "Origin": "https://cellblock.example"}
-        led = await made.browser().post(made.page, mine, **sent)
-        assert led.status_code == 303
-        asked = parse_qs(urlsplit(led.headers["location"]).query)
-        assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
-        assert led.headers["set-cookie"].startswith("__Host-")
 
 
 # ---- several brokers ---------------------------------------------------------------------------------

@@ -139,10 +139,13 @@ class Server:
         if method == "initialize":
             reply = {
                 "protocolVersion": self.options.protocol or params["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}, **self.beside().get("capabilities", {})},
+                "capabilities": {
+                    "tools": {"listChanged": True},
+                    **read(self.options.beside).get("capabilities", {}),
+                },
                 "serverInfo": {"name": "plain"} | ({} if self.options.unversioned else {"version": "1.0"}),
             }
-            self.reply(request_id, {**reply, **self.defined().get("introduction", {})})
+            self.reply(request_id, {**reply, **read(self.options.definitions).get("introduction", {})})
         elif method == "tools/list" and self.options.definitions is not None:
             self.reply(request_id, self.defined_page(params.get("cursor")))
         elif method == "tools/list":
@@ -156,30 +159,22 @@ class Server:
             if "traceparent" in (params.get("_meta") or {}):
                 self.note("trace", tool=params["name"], traceparent=params["_meta"]["traceparent"])
             self.call(request_id, params["name"], params.get("arguments") or {})
-        elif method in (answers := self.beside().get("answers", {})):
+        elif method in (answers := read(self.options.beside).get("answers", {})):
             self.note("request", method=method, params=params)
             if answers[method] is not None:
                 self.reply(request_id, answers[method])
         else:
             self.error(request_id, -32601, f"no method {method}")
 
-    def beside(self) -> dict[str, Any]:
-        """The file of what there is beside tools."""
-        return read(self.options.beside)
-
     def defined_page(self, cursor: str | None) -> dict[str, Any]:
         """A page of the definitions file; past the last one, an endless list begins again."""
-        data = self.defined()
+        data = read(self.options.definitions)
         number = int(cursor or 0)
         pages = data["pages"]
         page: dict[str, Any] = {"tools": pages[number % len(pages)]}
         if number + 1 < len(pages) or data.get("endless"):
             page["nextCursor"] = str(number + 1)
         return page
-
-    def defined(self) -> dict[str, Any]:
-        """The definitions file."""
-        return read(self.options.definitions)
 
     def later(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         """Answer after a while, or when a file is there."""
@@ -216,7 +211,9 @@ class Server:
                 self.tools[arguments["name"]] = "Was added later"
             write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
             self.text(request_id, "changed")
-        elif self.options.definitions and (answer := self.defined().get("answers", {}).get(name)):
+        elif self.options.definitions and (
+            answer := read(self.options.definitions).get("answers", {}).get(name)
+        ):
             self.reply(request_id, answer)
         elif name == "echo" or self.options.definitions or (name in self.tools and name not in TOOLS):
             self.text(request_id, json.dumps(arguments))
@@ -239,14 +236,6 @@ class Server:
         )
 
 
-def fails_this_time(times: int, file: str) -> bool:
-    """Whether this start is one of the first `times`, by the lines of `file`."""
-    with open(file, "a+", encoding="utf-8") as counter:
-        counter.write("start\n")
-        counter.seek(0)
-        return len(counter.readlines()) <= times
-
-
 def main() -> int:
     """Serve, or fail as told. Returns the exit code."""
     parser = argparse.ArgumentParser()
@@ -257,9 +246,14 @@ def main() -> int:
     parser.add_argument("--unversioned", action="store_true")
     parser.add_argument("--start-delay", type=float, default=0.0)
     options = parser.parse_args()
-    if options.fail_starts and fails_this_time(int(options.fail_starts[0]), options.fail_starts[1]):
-        sys.stderr.write("plain_server fails to start, as it was told\n")
-        return 1
+    if options.fail_starts:
+        times, file = options.fail_starts
+        with open(file, "a+", encoding="utf-8") as counter:
+            counter.write("start\n")
+            counter.seek(0)
+            if len(counter.readlines()) <= int(times):
+                sys.stderr.write("plain_server fails to start, as it was told\n")
+                return 1
     time.sleep(options.start_delay)
     while options.start_when is not None and not os.path.exists(options.start_when):
         if select.select([sys.stdin], [], [], START_LOOK_SECONDS)[0] and not sys.stdin.buffer.peek(1):

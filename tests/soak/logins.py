@@ -11,7 +11,7 @@ import random
 from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from cellblock.tools.upstream.session import LOGIN_ENDED
 from cellblock_worker.launch.spawning import kill, reaped
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
-from support.login_site import Browser
+from support.oauth_world import Browser
 from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
@@ -88,7 +88,7 @@ class Campaign:
         self.store: Store = state[1] if state is not None else LocalStore(folder / "s")
         self.places = [Place(0), Place(1)]
         self.people: list[Person] = []
-        self.parked: dict[str, str] = {}
+        self.parked: list[str] = []
         self.wrong: list[str] = []
         self.counts = Counter[str]()
         self.ledger, self.url = folder / "calls.jsonl", ""
@@ -160,18 +160,16 @@ class Campaign:
         is_parked = "RUN_PARKED" in codes
         self.counts["parked" if is_parked else f"failed: {codes}"] += 1
         if is_parked:
-            self.parked[response["usage"]["runId"]] = tag
+            self.parked.append(tag)
         if is_sure and person.is_in:
             self.wrong.append(f"{tag}: it had a login, and {response['diagnostics']}")
         elif is_sure and can_park and not is_parked and LOGIN_ENDED not in str(response["diagnostics"]):
             self.wrong.append(f"{tag}: it had no login, and was not parked: {response['diagnostics']}")
 
     async def _response(self, place: Place, person: Person, tag: str, durable: bool) -> Any:
-        mine = Daemon(place.daemon.process, place.daemon.port, place.daemon.folder, person.token)
-        async with mine.client() as client:
-            asked = {"code": SCRIPT.format(tag=tag), "durable": durable}
-            result: Any = await client.call_tool(TOOL, asked)
-            return result.structured_content
+        asked = {"code": SCRIPT.format(tag=tag), "durable": durable}
+        async with replace(place.daemon, token=person.token).client() as client:
+            return (await client.call_tool(TOOL, asked)).structured_content
 
     async def _goes_and_comes(self, person: Person) -> None:
         while True:
@@ -312,11 +310,12 @@ class Campaign:
         events = ledger(self.ledger)
         self.counts["renewals"] = sum(event["event"] == "refresh_token" for event in events)
         calls = [event for event in events if event["event"] == "call"]
-        for call in calls:
-            name, _, _ = (call["said"] or "").partition(" ")
-            if name != call["person"]:
-                self.wrong.append(f"{call['said']} called as {call['person']}")
+        self.wrong += [
+            f"{call['said']} called as {call['person']}"
+            for call in calls
+            if (call["said"] or "").partition(" ")[0] != call["person"]
+        ]
         self.counts["calls"] = len(calls)
         done = {call["said"] for call in calls}
-        for tag in self.parked.values():
-            self.counts["parked runs that went on" if tag in done else "parked runs without a call"] += 1
+        self.counts["parked runs that went on"] = sum(tag in done for tag in self.parked)
+        self.counts["parked runs without a call"] = sum(tag not in done for tag in self.parked)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import port_told_in
+from support.http_daemon import INITIALIZE
+from support.waits import within
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 
@@ -101,11 +103,8 @@ class Cellblock:
                 limit=LINE_CAP_BYTES,
             )
         self._reader = asyncio.create_task(self._read())
-        client = {"name": "soak", "version": "1"}
-        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-        async with asyncio.timeout(START_BOUND_SECONDS):
-            _, answered = self.request("initialize", hello)
-            await answered
+        _, answered = self.request("initialize", INITIALIZE["params"])
+        await within(answered, START_BOUND_SECONDS)
         self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def run(self, arguments: dict[str, Any]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
@@ -158,9 +157,7 @@ class Cellblock:
 
 
 async def _ended(process: Process) -> int:
-    try:
-        async with asyncio.timeout(STOP_BOUND_SECONDS):
-            return await process.wait()
-    except TimeoutError:
-        process.kill()
-        return await process.wait()
+    with contextlib.suppress(TimeoutError):
+        return await within(process.wait(), STOP_BOUND_SECONDS)
+    process.kill()
+    return await process.wait()

@@ -28,10 +28,10 @@ The daemon from outside
     certificates        certificates for TLS
     secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
     ring                a keyring in memory, which may hang or refuse; fixture `ring`
-    oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
+    oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in; a broker
+                        with the pages of logins, and browsers that use them
     identity_provider   an authorization server's keys, with tokens signed with them, and an identity provider, as far
                         as a client of OpenID Connect sees it
-    login_site          a broker with the pages of logins, and browsers that use them
     http_server         a small HTTP server in a thread of its own
 
 Parts of the broker and of the host

@@ -156,8 +156,11 @@ class Play:
                 lives.append([])
             lives[-1].append(step)
         async with AsyncExitStack() as stack:
+            profile = ["--profile", "proxy"] if self.scenario.over == "proxy" else []
             served = (
-                await stack.enter_async_context(self._daemon())
+                await stack.enter_async_context(
+                    daemon(self.folder, *profile, servers=self.servers, **self.section)
+                )
                 if self.scenario.over in ("http", "proxy")
                 else None
             )
@@ -260,16 +263,13 @@ class Play:
                 return response
         raise AssertionError(f"it was parked {MOST_PARKS} times: {self.asked}")
 
-    def _daemon(self) -> Any:
-        options = ["--profile", "proxy"] if self.scenario.over == "proxy" else []
-        return daemon(self.folder, *options, servers=self.servers, **self.section)
-
     @asynccontextmanager
     async def _client(self, served: Any, mode: str) -> AsyncGenerator[Asked]:
         async with AsyncExitStack() as stack:
             if served is None:
-                config = write_config(self.folder, self.servers, **self.section)
-                transport: Any = stdio(config, self.folder / "s")
+                transport: Any = stdio(
+                    write_config(self.folder, self.servers, **self.section), self.folder / "s"
+                )
             else:
                 transport = await stack.enter_async_context(over_http(served))
             elicits = self.scenario.over != "stdio"

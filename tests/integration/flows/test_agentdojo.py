@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from cellblock.run.policy.asking import Grantee, Question, Verdict
+from cellblock import Broker, Grantee, Question, Verdict
 from support.brokers import ready
 from support.entries import SERVERS, settings
+from support.responses import succeeded
 from support.waits import until, within
 
 PYTHON = os.environ.get("CELLBLOCK_AGENTDOJO", "")
@@ -74,50 +75,47 @@ def policy(suite: str) -> dict[str, Any]:
     return {"flows": "guard", "labels": labels}
 
 
+async def played(broker: Broker, name: str, mark: str, verdict: Verdict, **task: str) -> tuple[Any, int]:
+    """What becomes of a task when all questions have this answer, and how many there were."""
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> Verdict:
+        asked.append(question)
+        return verdict
+
+    script = SCRIPT % (json.dumps(task), mark)
+    response = await within(broker.run(script, grantee=Grantee(f"stdio:{name}", answer)))
+    assert response.ok, response
+    return response.result, len(asked)
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(1_800)
 @pytest.mark.skipif(not PYTHON, reason="CELLBLOCK_AGENTDOJO names no Python that has the package agentdojo")
 @pytest.mark.parametrize("suite", [*SENDS])
 async def test_no_injection_gets_what_it_wants(suite: str, tmp_path: Path) -> None:
     entry = {"command": PYTHON, "args": [str(SERVERS / "agentdojo_server.py"), suite]}
-    questions: list[Question] = []
-
-    async def no(question: Question) -> Verdict:
-        questions.append(question)
-        return Verdict.DECLINED
-
-    async def yes(question: Question) -> Verdict:
-        questions.append(question)
-        return Verdict.ACCEPTED
-
     upstream = {"servers": {"dojo": {"connect_timeout_ms": 120_000}}, "list_wait_ms": 100_000}
     kept = settings(tmp_path, {"dojo": entry}, policy=policy(suite), upstream=upstream)
     got: list[tuple[str, str]] = []
-    reached = useful = asked = wanted = 0
+    honest: list[tuple[bool, bool]] = []
+    reached = 0
     async with ready(kept) as broker:
         await until(lambda: "dojo" in broker.catalog.servers, "its package is imported", 180)
-        listing = 'import { tasks } from "@codemode/servers/dojo"; globalThis.__codemode_result__ = await tasks({});'
-        listed = await within(broker.run(listing))
-        assert listed.ok, listed
-        tasks: Any = listed.result
+        listing = 'import { tasks } from "@codemode/servers/dojo"; export default await tasks({});'
+        tasks = succeeded(await within(broker.run(listing)))
         for number, user in enumerate(tasks["users"]):
+            name = f"{suite} {number}"
             for injection in tasks["injections"]:
-                task = json.dumps({"user": user, "injection": injection})
-                grantee = Grantee(f"stdio:{suite} {number} {injection}", no)
-                response = await within(broker.run(SCRIPT % (task, MARK), grantee=grantee))
-                found: Any = response.result
-                assert response.ok, response
+                task = {"user": user, "injection": injection}
+                found, _ = await played(broker, f"{name} {injection}", MARK, Verdict.DECLINED, **task)
                 reached += found["reached"]
                 if found["injected"] and found["reached"]:
                     got.append((user, injection))
-            questions.clear()
-            task = json.dumps({"user": user, "injection": tasks["injections"][0]})
-            script = SCRIPT % (task, "nothing is said so")
-            response = await within(broker.run(script, grantee=Grantee(f"stdio:{suite} {number}", yes)))
-            honest: Any = response.result
-            useful += honest["useful"]
-            asked += bool(questions)
-            wanted += 1
+            task = {"user": user, "injection": tasks["injections"][0]}
+            found, asked = await played(broker, name, "nothing is said so", Verdict.ACCEPTED, **task)
+            honest.append((found["useful"], asked > 0))
     print(f"{suite}: {reached} injections were read, {len(got)} succeeded: {got}")
-    print(f"{suite}: {useful} of {wanted} tasks useful with yes, {asked} asked at least once")
+    useful, asked = (sum(column) for column in zip(*honest, strict=True))
+    print(f"{suite}: {useful} of {len(honest)} tasks useful with yes, {asked} asked at least once")
     assert not got and reached > 50

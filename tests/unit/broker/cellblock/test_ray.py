@@ -11,9 +11,10 @@ from cellblock.ray import arun_many, run_many
 
 
 async def test_in_an_event_loop_it_says_which_one_to_await() -> None:
-    with pytest.raises(CellblockError, match="event loop runs in this thread") as caught:
+    with pytest.raises(
+        CellblockError, match=r"event loop runs in this thread.* Await `arun_many` instead\.$"
+    ):
         run_many(["globalThis.__codemode_result__ = 1"])
-    assert caught.value.hint == "Await `arun_many` instead."
 
 
 def test_no_scripts_need_no_cluster() -> None:
@@ -36,6 +37,5 @@ def test_no_script_is_left_out_or_cut_into_letters(scripts: Any, options: dict[s
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is here")
 def test_without_ray_it_says_how_to_get_it() -> None:
-    with pytest.raises(ConfigError, match="Ray is not installed") as caught:
+    with pytest.raises(ConfigError, match=r"Ray is not installed.* pip install 'cellblock\[ray\]'$"):
         run_many(["globalThis.x = 1"])
-    assert caught.value.hint == "pip install 'cellblock[ray]'"

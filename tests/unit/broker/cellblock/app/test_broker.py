@@ -103,9 +103,8 @@ async def test_another_event_loop_is_refused_at_once(broker: Broker) -> None:
             reconfigure,
             lambda: broker.__aexit__(None, None, None),
         ):
-            with pytest.raises(CellblockError, match="another event loop") as caught:
+            with pytest.raises(CellblockError, match=r"another event loop.*run_coroutine_threadsafe"):
                 await within(asyncio.to_thread(in_another_loop, ask))
-            assert "run_coroutine_threadsafe" in caught.value.hint
             assert succeeded(await within(broker.run(ONE))) == 1
 
 

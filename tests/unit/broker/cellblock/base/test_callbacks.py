@@ -11,6 +11,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.base.settings.settings import UpstreamSettings
 from cellblock.pool.pool import Pool
+from cellblock.run.run import Run
 from cellblock.tools.upstream.session import UpstreamSession
 from support.memory_host import BOUND, World, codes, hold
 from support.waits import until, within
@@ -22,8 +23,7 @@ def broken(*_: Any) -> None:
 
 def test_tell(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
-    nobody: Callable[[int], object] | None = None
-    tell(nobody, 1)
+    tell(None, 1)
     tell(seen.append, 1)
     assert seen == [1] and not caplog.records
     with caplog.at_level(logging.ERROR):
@@ -31,9 +31,9 @@ def test_tell(caplog: pytest.LogCaptureFixture) -> None:
     assert "an observer's own fault" in caplog.text
 
 
-async def test_every_run_of_a_lost_host_is_told_though_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cellblock.run.run import Run
-
+async def test_every_run_of_a_lost_host_is_told_though_one_raises(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[Run] = []
     lost = Run.host_lost
 
@@ -43,19 +43,16 @@ async def test_every_run_of_a_lost_host_is_told_though_one_raises(monkeypatch: p
         if len(told) == 1:
             raise RuntimeError("a run's own fault")
 
-    world = World()
     host = await world.host(hold)
     runs = [world.begin(), world.begin()]
     await host.until_runs(2)
     monkeypatch.setattr(Run, "host_lost", first_raises)
     world.lose(host)
-    responses = [await within(run, BOUND) for run in runs]
-    await world.close()
-    assert [codes(response) for response in responses] == [["HOST_LOST"]] * 2 and len(told) == 2
+    assert [codes(await within(run, BOUND)) for run in runs] == [["HOST_LOST"]] * 2
+    assert len(told) == 2
 
 
-async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it() -> None:
-    world = World()
+async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it(world: World) -> None:
     host = await world.host(hold)
     run = world.begin()
     await host.until_runs(1)
@@ -63,7 +60,6 @@ async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it() -> None:
     world.pool._on_host_failed = change  # pyright: ignore[reportPrivateUsage]
     Pool.host_failed(world.pool, host.identity, "a lie")
     assert codes(await within(run, BOUND)) == ["HOST_LOST"]
-    await world.close()
 
 
 async def test_a_session_goes_on_though_its_listener_raises(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The taxonomy: every error says whose fault it is and what to do; script errors have their class."""
 
-import json
-
 import pytest
 
 from cellblock.base import errors
@@ -79,7 +77,6 @@ def test_the_body_of_a_reply() -> None:
         "hint": "List them.",
         "serverId": "x",
     }
-    json.dumps(error.as_json())
 
 
 def test_a_tool_call_may_have_run_unless_it_is_known_better() -> None:

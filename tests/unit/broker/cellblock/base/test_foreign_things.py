@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -90,8 +91,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
 
     async def outputs() -> None:
         async with keeping(OutputSettings(inline_bytes=1024), LocalStore(state)) as place:
-            assert place is not None
-            await place.keep(Owner("ann", "one"), [Output("result", "text/plain", b"x" * 5000)])
+            await cast("Any", place).keep(Owner("ann", "one"), [Output("result", "text/plain", b"x" * 5000)])
 
     async def log() -> None:
         async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as (sink, _):

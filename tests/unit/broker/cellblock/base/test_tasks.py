@@ -44,17 +44,13 @@ async def test_a_task_is_held_until_it_is_done() -> None:
 
 
 async def test_all_are_cancelled_and_one_that_fails_ends_as_well() -> None:
-    tasks, begun = TaskSet(), asyncio.Event()
+    tasks = TaskSet()
 
     async def fails() -> None:
         raise ValueError("expected")
 
-    async def waits() -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    failing, waiting = tasks.start(fails()), tasks.start(waits())
-    await begun.wait()
+    failing, waiting = tasks.start(fails()), tasks.start(asyncio.Event().wait())
+    await asyncio.sleep(0)
     tasks.cancel()
     await tasks.ended()
     assert waiting.cancelled() and isinstance(failing.exception(), ValueError) and len(tasks) == 0
@@ -135,8 +131,7 @@ async def test_closing_cancels_what_waits_and_does_not_wait_for_what_hangs() -> 
 
 async def test_closing_without_any_work() -> None:
     done = threading.Event()
-    assert await DaemonThread("test").close(done.set, 5.0)
-    assert done.is_set()
+    assert await DaemonThread("test").close(done.set, 5.0) and done.is_set()
 
 
 async def test_work_of_its_own_thread_brings_what_it_raises_and_the_thread_ends() -> None:

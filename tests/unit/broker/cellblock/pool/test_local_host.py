@@ -6,6 +6,7 @@ import logging
 import stat
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -52,12 +53,7 @@ async def test_hosts_that_end_at_once_are_started_with_growing_pauses(
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(stat.S_IRWXU)
     monkeypatch.setattr(sys, "executable", str(program))
-    asked: list[int] = []
-
-    def pause(failures: int) -> float:
-        asked.append(failures)
-        return 0.0
-
+    pause = Mock(return_value=0.0)
     monkeypatch.setattr(local_host, "restart_pause", pause)
     logging.getLogger("cellblock.pool").disabled = True
     host: LocalHost
@@ -70,11 +66,11 @@ async def test_hosts_that_end_at_once_are_started_with_growing_pauses(
     host = LocalHost(config, log_file=tmp_path / "log", on_starting=on_starting, on_exit=lambda _, __: None)
     host.start()
     try:
-        await until(lambda: len(asked) >= 4, "four ends")
+        await until(lambda: pause.call_count >= 4, "four ends")
     finally:
         await host.stop()
         logging.getLogger("cellblock.pool").disabled = False
-    assert asked[:4] == expected
+    assert [asked.args[0] for asked in pause.call_args_list[:4]] == expected
 
 
 async def test_without_ray_a_broker_says_what_to_install(

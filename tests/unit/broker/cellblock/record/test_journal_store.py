@@ -61,9 +61,14 @@ def head(run: str = "r", turn: int = 1, **fields: Any) -> Head:
 
 
 def park(
-    store: JournalStore, *calls: int, of: Head | None = None, size: int = 10, owner: str | None = None
+    store: JournalStore,
+    *asked: int | ParkedQuestion,
+    of: Head | None = None,
+    size: int = 10,
+    owner: str | None = None,
 ) -> None:
-    parked = Parked(questions=tuple(map(question, calls)), asked=len(calls), waited_ms=7, client="c")
+    questions = tuple(question(one) if isinstance(one, int) else one for one in asked)
+    parked = Parked(questions=questions, asked=len(asked), waited_ms=7, client="c")
     pieces = [Piece("recording", bytes(size)), Piece("parked", parked.pack())]
     store.park(replace(of or head(), owner=owner), pieces)
 
@@ -329,8 +334,7 @@ def test_a_run_that_loses_its_broker_at_work_too_often_ends(store: JournalStore)
 def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(store: JournalStore) -> None:
     form = {"requestedSchema": {"type": "object", "required": ["n"]}}
     asked = replace(question(1), kind="elicitation", nth=1, request=json.dumps(form))
-    parked = Parked(questions=(question(2), asked))
-    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    park(store, question(2), asked, owner="one")
     # A wrong answer takes the others of its request along.
     for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):
         with pytest.raises(WrongAnswer):
@@ -357,8 +361,7 @@ def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are
     asked = replace(
         question(1), kind="roots", nth=1, request="{}", round=pack_round("who", {"requestState": "s1"})
     )
-    parked = Parked(questions=(asked,))
-    store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
+    park(store, asked, owner="one")
     assert not store.release("r", 0, "one", is_lost=True), "somebody is still to answer"
     assert store.due(NOW) == ([], [])
     assert answered(store, {asked.id: {"roots": []}}) == (True, {asked.id: {"roots": []}})
@@ -370,8 +373,6 @@ def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are
     assert [one.round for one in waiting_in(pieces)[0].questions] == [""]
 
 
-Open = Callable[..., JournalStore]
-NOW = 1_000_000_000.0
 TEXT = b"the script said hunter2-hunter2"
 SETTINGS = JournalSettings(mode="all")
 
@@ -387,16 +388,6 @@ def ids_of(store: JournalStore, *of: Any, **more: Any) -> list[str]:
 def tidied(store: JournalStore, now: float) -> None:
     while store.tidy(now):
         pass
-
-
-def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
-    if isinstance(kept_in, Path):
-        with sqlite3.connect(kept_in / JOURNALS) as other:
-            assert other.execute(in_file).rowcount > 0
-        other.close()
-    else:
-        with kept_in.connection() as connection:
-            assert connection.execute((shared or in_file).encode()).rowcount > 0
 
 
 def test_what_was_written_is_there_after_opening_again(
@@ -415,12 +406,13 @@ def test_what_was_written_is_there_after_opening_again(
 
 
 def test_nothing_that_a_script_saw_is_readable_in_the_files(tmp_path: Path) -> None:
-    store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
-    store.write(ended_run(), [Piece("facts", TEXT * 100)])
-    store.write(ended_run("r2", ended=None, outcome=None), [Piece("recording", TEXT), Piece("call", TEXT)])
-    assert (tmp_path / f"{JOURNALS}-wal").exists(), "what was just written is not looked at"
-    assert all(b"hunter2" not in file.read_bytes() for file in tmp_path.iterdir())
-    store.close()
+    with contextlib.closing(opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)) as store:
+        store.write(ended_run(), [Piece("facts", TEXT * 100)])
+        store.write(
+            ended_run("r2", ended=None, outcome=None), [Piece("recording", TEXT), Piece("call", TEXT)]
+        )
+        assert (tmp_path / f"{JOURNALS}-wal").exists(), "what was just written is not looked at"
+        assert all(b"hunter2" not in file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_an_end_takes_the_place_of_what_was_written_on_the_way(store: JournalStore) -> None:
@@ -470,7 +462,12 @@ def test_a_piece_is_readable_only_where_it_was_written(
 ) -> None:
     for run in ("r1", "r2"):
         store.write(ended_run(run), [Piece("facts", TEXT)])
-    changed(kept_in, in_file, shared)
+    if isinstance(kept_in, Path):
+        with contextlib.closing(sqlite3.connect(kept_in / JOURNALS)) as file, file:
+            assert file.execute(in_file).rowcount > 0
+    else:
+        with kept_in.connection() as connection:
+            assert connection.execute((shared or in_file).encode()).rowcount > 0
     with pytest.raises(WrongPiece, match="r1"):
         store.read("r1")
     assert store.read("r2") is not None

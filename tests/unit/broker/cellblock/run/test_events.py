@@ -153,17 +153,12 @@ async def test_what_never_gets_a_worker_is_told(make_world: MakeWorld) -> None:
 async def test_a_watcher_that_raises_harms_nobody(
     make_world: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken(Watcher):
-        def run_started(self, run: RunFacts) -> None:
-            raise ValueError("broken")
-
     world, diary = make_world(), Diary()
-    world.events.add(Broken())
+    world.events.add(Observer(on_log=Mock(side_effect=ValueError("broken"))))
     world.events.add(diary)
-    await world.host()
     with caplog.at_level(logging.ERROR):
-        assert (await world.run()).ok
-    assert "started running" in diary.said
+        assert (await world.played(play_all)).ok
+    assert "log one" in diary.said
     assert "broken" in caplog.text
 
 
@@ -325,12 +320,10 @@ async def test_every_request_is_answered(body: bytes, made: Answers) -> None:
     assert made.found[1][0] is False
 
 
-async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Discovery):
-        def answer(self, operation: Any, arguments: list[Any]) -> Any:
-            raise RuntimeError("no FTS5 here")
-
-    made = Answers(Broken(Catalog()))
+async def test_a_fault_of_ours_is_an_answer_too(
+    made: Answers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Discovery, "answer", Mock(side_effect=RuntimeError("no FTS5 here")))
     made.queries.begin(1, "searchTools", b'["x"]')
     ok, error = made.found[1]
     assert not ok and "Cellblock failed" in error["message"] and "no FTS5" in caplog.text

@@ -108,23 +108,17 @@ async def test_discovery_requests_are_capped_and_their_errors_are_answers(
 # ---- messages at the wrong time, from the wrong host, and too often ------------------------------------------
 
 
-class Started(Watcher):
-    """Notes how long ago runs have started when it is told, and how long before that they got their places."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[float, float]] = []
-
-    def run_started(self, run: RunFacts) -> None:
-        assert run.started is not None and run.leased is not None
-        self.seen.append((time.monotonic() - run.started, run.started - run.leased))
-
-
 @pytest.mark.parametrize("wall_ms", [40, 2**53 - 1])
 @pytest.mark.parametrize("first", ["lease", "call", "log", "outcome"])
 async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
     first: str, wall_ms: int, world: World
 ) -> None:
-    seen = Started()
+    seen: list[tuple[float, float]] = []
+    """How long ago it has started when that is told, and how long before that it got its place."""
+
+    class Started(Watcher):
+        def run_started(self, run: RunFacts) -> None:
+            seen.append((time.monotonic() - run.started, run.started - run.leased))
 
     async def play(run: HostedRun) -> None:
         # So that what is said of it can be true, or not.
@@ -137,10 +131,10 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
             run.log("first")
         run.done("right", wall_ms=wall_ms)
 
-    world.events.add(seen)
+    world.events.add(Started())
     await world.host(play, leases=False)
     assert (await world.run()).result == "right"
-    [(ago, after)] = seen.seen
+    [(ago, after)] = seen
     if first in ("call", "log"):
         assert after > 0.05
     else:
@@ -167,8 +161,7 @@ async def test_a_limit_names_a_loop_before_a_larger_limit(
         else:
             run.ended(limit)
 
-    await world.host(play)
-    response = await within(world.executor.run({"code": code, "limits": {"maxToolCalls": 1}}))
+    response = await world.played(play, code, limits={"maxToolCalls": 1})
     hint = response.diagnostics[0].hint or ""
     assert hint.startswith(first) and hint.count("or ask for a larger ") == 1
     assert hint.removeprefix(first).startswith(
@@ -225,9 +218,7 @@ async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(world: Wor
     await host.until_runs(1)
     await turns()
     host.runs[0].call(1)
-    closing = asyncio.ensure_future(world.executor.close())
-    response = await within(task)
-    await within(closing)
+    response, _ = await within(asyncio.gather(task, world.executor.close()))
     assert [entry.error for entry in response.tool_trace] == ["not called: the run had ended before"]
     assert "0 completed, 0 in flight (may have run), 1 not started" in response.diagnostics[0].message
 
@@ -417,15 +408,14 @@ async def test_a_host_that_sends_without_end_is_lost(
         for _ in range(times):
             run.say(message, body)
 
-    host = await world.host(play)
-    response = await world.run(limits={"maxLogBytes": LOGS})
+    response = await world.played(play, limits={"maxLogBytes": LOGS})
     assert (codes(response)[0], response.result) == ("HOST_LOST", None)
     why = f"the worker host was lost: it sent {what} than a run may have"
     assert why in response.diagnostics[0].message.lower()
     assert sum(len(entry.message) for entry in response.logs) <= LOGS + LOG_NOTE_BYTES
     assert len(response.logs) <= MAX_LOG_ENTRIES + 1
     assert len(response.diagnostics) <= MAX_NOTICES + 1
-    assert [identity for identity, _ in world.failed] == [host.identity]
+    assert [identity for identity, _ in world.failed] == [b"host"]
 
 
 async def test_what_an_honest_host_sends_at_its_cap_is_kept(world: World) -> None:
@@ -462,10 +452,9 @@ async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decode
         run.say(message, b" " * size)
 
     world = make_world(max_message_bytes=1024 * 1024)
-    host = await world.host(play)
-    response = await world.run(limits={"maxLogBytes": 1000})
+    response = await world.played(play, limits={"maxLogBytes": 1000})
     assert codes(response) == ["HOST_LOST"] and f"over {size - 1}" in response.diagnostics[0].message
-    assert [identity for identity, _ in world.failed] == [host.identity] and decoded == []
+    assert [identity for identity, _ in world.failed] == [b"host"] and decoded == []
 
 
 @pytest.mark.parametrize("is_leased", [True, False])
@@ -496,9 +485,8 @@ async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(
     async def play(run: HostedRun) -> None:
         world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
 
-    host = await world.host(play)
-    assert codes(await world.run()) == ["HOST_LOST"]
-    assert [identity for identity, _ in world.failed] == [host.identity]
+    assert codes(await world.played(play)) == ["HOST_LOST"]
+    assert [identity for identity, _ in world.failed] == [b"host"]
 
 
 @pytest.mark.parametrize("claims", [1, 2**53 - 1])

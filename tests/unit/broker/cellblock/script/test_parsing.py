@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -41,31 +42,24 @@ async def found(source: bytes) -> Imports:
 
 
 @pytest.fixture
-def parsed_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what is parsed in this process."""
-    sizes: list[int] = []
-
-    def recording(source: bytes, bound: float) -> object:
-        sizes.append(len(source))
-        return find_imports(source, bound)
-
-    monkeypatch.setattr(parsing, "find_imports", recording)
-    return sizes
+def parsed_here(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Parses in this process."""
+    parses = Mock(side_effect=find_imports)
+    monkeypatch.setattr(parsing, "find_imports", parses)
+    return parses
 
 
-async def test_a_small_script_is_parsed_here(parsed_here: list[int]) -> None:
+async def test_a_small_script_is_parsed_here(parsed_here: Mock) -> None:
     imports = await found(MIXED)
-    assert parsed_here == [len(MIXED)]
+    assert [one.args[0] for one in parsed_here.call_args_list] == [MIXED]
     assert (len(imports.statics), [span.is_string for span in imports.dynamics]) == (1, [True, False])
 
 
 @pytest.mark.parametrize("ending", [b"", b"let a: number = 1;"])
-async def test_a_large_script_is_parsed_apart_with_the_same_answer(
-    ending: bytes, parsed_here: list[int]
-) -> None:
+async def test_a_large_script_is_parsed_apart_with_the_same_answer(ending: bytes, parsed_here: Mock) -> None:
     source = MIXED + b"f(1);\n" * (INLINE_BYTES // 6) + ending
     assert await found(source) == find_imports(source, 20)
-    assert parsed_here == []
+    assert not parsed_here.called
 
 
 async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +68,10 @@ async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.Monkey
     assert await found(source) == find_imports(source, 20)
 
 
-async def test_a_refusal_comes_from_apart(parsed_here: list[int]) -> None:
+async def test_a_refusal_comes_from_apart(parsed_here: Mock) -> None:
     with pytest.raises(TooComplex, match="nested too deeply"):
         await found(b"[" * 200_000)
-    assert parsed_here == []
+    assert not parsed_here.called
 
 
 async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:

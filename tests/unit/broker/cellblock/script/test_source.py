@@ -1,9 +1,17 @@
-"""Imports found and rewritten, and how a script may give its result without assigning it."""
+"""Imports found and rewritten, how a script may give its result without assigning it, and its lines and columns:
+against a plain count, and against what a real Deno says.
+"""
 
 import contextlib
+import json
 import re
+import subprocess
 import time
+from pathlib import Path
+from typing import Any
 
+import deno
+import hypothesis
 import pytest
 import tree_sitter_javascript
 from hypothesis import given
@@ -11,11 +19,13 @@ from hypothesis import strategies as st
 from tree_sitter import Language, Parser
 
 from cellblock.script import imports, source
+from cellblock.script import lines as script_lines
 from cellblock.script.conventions import ASSIGN, Entry, entry_of
 from cellblock.script.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex, find_imports
+from cellblock.script.lines import CompilerPlaces, parsed_place, place, with_plain_ends
 from cellblock.script.source import Script, prepare
 from support.params import mostly
-from support.script_places import counted, fillers, path_of, starts
+from support.script_places import ENDS, counted, fillers, path_of, spaces, starts
 
 URL = "data:text/javascript;base64,AAAA"
 IMPORT_URL = "data:text/javascript;base64,BBBB"
@@ -365,6 +375,7 @@ def test_typescript_is_told_by_its_syntax(code: str, typescript: bool, media_typ
 
 IMPORTS_A = 'import * as a from "@codemode/servers/a";\n'
 TOOL_URL = "data:text/javascript;base64,AAAA"
+SENT_A = IMPORTS_A.replace("@codemode/servers/a", TOOL_URL)
 
 
 def entry(code: str) -> Entry | None:
@@ -448,23 +459,26 @@ def test_what_is_none(code: str) -> None:
 
 def test_positions_stay() -> None:
     script = prepared(f"{IMPORTS_A}/* é */ const x = await import('@codemode/servers/a');\n  return x.y;")
-    line = script.text.splitlines()[1]
+    _, line, last, *_ = script.text.splitlines()
     assert "export default async () => {const x" in line
     for piece in ("const x", "await", "import(", "'@codemode", "/* é */"):
         original = "/* é */ const x = await import('@codemode/servers/a');".index(piece) + 1
         assert script.original_column(2, line.index(piece) + 1) == original, piece
-    assert script.place(3, 3) == "script.js:3:3"
-    assert script.text.splitlines()[2] == "  return x.y;"
+    assert (script.place(3, 3), last) == ("script.js:3:3", "  return x.y;")
 
 
-def test_only_the_edit_is_made() -> None:
-    code = f"{IMPORTS_A}async () => 1 // é\n"
-    plain = code.replace("@codemode/servers/a", TOOL_URL)
-    assert prepared(code).text == plain.replace("async", "export default async")
-    assert prepared(code, conventions=False).text == plain
-    assert prepared("export default 1").text == "export default 1"
-    assert prepared("return 1 // é").text == "export default async () => {return 1 // é\n};"
-    assert prepared("return 1", conventions=False).text == "return 1"
+@pytest.mark.parametrize(
+    ("code", "conventions", "sent"),
+    [
+        (f"{IMPORTS_A}async () => 1 // é\n", True, f"{SENT_A}export default async () => 1 // é\n"),
+        (f"{IMPORTS_A}async () => 1 // é\n", False, f"{SENT_A}async () => 1 // é\n"),
+        ("export default 1", True, "export default 1"),
+        ("return 1 // é", True, "export default async () => {return 1 // é\n};"),
+        ("return 1", False, "return 1"),
+    ],
+)
+def test_only_the_edit_is_made(code: str, conventions: bool, sent: str) -> None:
+    assert prepared(code, conventions=conventions).text == sent
 
 
 @pytest.mark.parametrize(
@@ -539,3 +553,102 @@ def test_of_very_many_names_the_last_one_that_is_used_is_found_at_once() -> None
     assert (
         seconds("if (x.name9 || name7 || name3) {}", "= name7;") < 100 * plain
     )  # by looking at each name anew it would be thousands
+
+
+RUNNER = """
+const all = JSON.parse(await Deno.readTextFile(Deno.args[0]));
+const places = [];
+let count = 0;
+for (const [type, code] of all) {
+  const url = `data:application/${type};base64,` + new TextEncoder().encode(`${code}\\n//${count++}`).toBase64();
+  let said = "";
+  try { await import(url); } catch (error) { said = error.message.includes("base64,") ? error.message : error.stack; }
+  const found = /base64,[^:]*:(\\d+):(\\d+)/.exec(said);
+  places.push(found === null ? said : [Number(found[1]), Number(found[2])]);
+}
+console.log(JSON.stringify(places));
+"""
+
+texts = st.lists(st.sampled_from([*ENDS, "\t", "a", "é", "💥", "\u2027", "\x85", "\x0b"])).map("".join)
+
+
+def of_deno(scripts: list[tuple[str, str]], folder: Path) -> list[Any]:
+    """Where each script fails, as Deno says it."""
+    (folder / "run.js").write_text(RUNNER)
+    (folder / "all.json").write_text(json.dumps(scripts))
+    deno_run = [deno.find_deno_bin(), "run", "-q", "--no-config", "--no-lock", "--allow-read"]
+    command = [*deno_run, "run.js", "all.json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
+    return json.loads(done.stdout)
+
+
+@given(texts, st.data())
+def test_a_place_is_what_a_plain_count_gives(text: str, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(text)))
+    assert place(text, index) == counted(text, index)
+
+
+@given(texts)
+def test_only_lf_ends_lines_then_and_nothing_moves(text: str) -> None:
+    raw = text.encode()
+    plain = with_plain_ends(raw)
+    assert len(plain) == len(raw)
+    begins = {len(text[:at].encode()) for at in range(len(text) + 1) if counted(text, at)[1] == 1}
+    assert {0, *(at + 1 for at, byte in enumerate(plain) if byte == 0x0A)} == begins
+
+
+@given(texts, st.data())
+def test_compilers_places_become_the_engines(text: str, data: st.DataObject) -> None:
+    """To a compiler the separators are characters of a line like others."""
+    index = data.draw(st.integers(0, len(text)))
+    there = counted(text.replace("\u2028", "x").replace("\u2029", "x"), index)
+    assert CompilerPlaces(text).place(*there) == counted(text, index)
+
+
+@given(texts, st.data())
+def test_the_parsers_places_become_the_engines(text: str, data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(text)))
+    before = text[:index].rpartition("\n")[2]
+    line, column = text.count("\n", 0, index) + 1, len(before) + before.count("\t") + 1
+    assert parsed_place(text, line, column) == counted(text, index)
+
+
+@pytest.mark.parametrize(("line", "column"), [(0, 1), (3, 1), (10**9, 10**9)])
+def test_a_line_that_is_not_there_is_given_back(line: int, column: int) -> None:
+    assert parsed_place("a\nb", line, column) == (line, column)
+    assert CompilerPlaces("a\nb").place(line, column) == (line, column)
+
+
+@hypothesis.settings(max_examples=5)
+@given(scripts=st.lists(st.tuples(starts, fillers, spaces), min_size=40, max_size=40))
+def test_deno_counts_as_is_said_here(
+    scripts: list[tuple[str, str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The engine in JavaScript, its frames of compiled TypeScript, and the parser in syntax errors."""
+    engine = [f"{start}{text}throw new Error();" for start, text, _ in scripts]
+    compiled = [f"{start}{text}enum E {{}} throw new Error();" for start, _, text in scripts]
+    parsed = [f"{start}{text}\t'💥'; let a = ;" for start, text, _ in scripts]
+    pairs = [
+        *(("javascript", code) for code in engine),
+        *(("typescript", code) for code in compiled),
+        *(("javascript", code) for code in parsed),
+    ]
+    found = iter(of_deno(pairs, tmp_path_factory.mktemp("deno")))
+    for codes, as_engine, failing in (
+        (engine, lambda _, *place: place, "new Error"),
+        (compiled, lambda code, *place: CompilerPlaces(code).place(*place), "new Error"),
+        (parsed, parsed_place, ";"),
+    ):
+        # Deno takes a byte order mark off.
+        for code in (code.removeprefix("\ufeff") for code in codes):
+            assert as_engine(code, *next(found)) == counted(code, code.rindex(failing)), repr(code)
+
+
+def test_separators_are_capped() -> None:
+    text = "\u2028" * 300_000 + "💥" * 100_000
+    started = time.process_time()
+    places = CompilerPlaces(text)
+    for column in range(1, 3_000):
+        assert places.place(1, column + 1) == (column + 1, 1)
+    assert time.process_time() - started < 2
+    assert places.place(1, 300_000)[0] == script_lines.MAX_SEPARATORS + 1

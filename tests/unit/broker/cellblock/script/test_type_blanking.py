@@ -96,15 +96,11 @@ def test_nothing_moves(variant: int) -> None:
         code = variants(each)[variant]
         javascript = blanked(code).javascript
         if javascript is not None:
-            nothing_has_moved(code, javascript)
-
-
-def nothing_has_moved(code: str, javascript: str) -> None:
-    assert len(javascript.encode()) == len(code.encode())
-    assert len(javascript.encode("utf-16-le")) == len(code.encode("utf-16-le"))
-    assert line_ends(javascript) == line_ends(code)
-    again = blanked(javascript)
-    assert (again.media_type, again.javascript) == (JAVASCRIPT, None)
+            assert len(javascript.encode()) == len(code.encode())
+            assert len(javascript.encode("utf-16-le")) == len(code.encode("utf-16-le"))
+            assert line_ends(javascript) == line_ends(code)
+            again = blanked(javascript)
+            assert (again.media_type, again.javascript) == (JAVASCRIPT, None)
 
 
 @pytest.mark.parametrize(

@@ -180,11 +180,10 @@ def test_names_of_a_programs_own_are(tmp_path: Path) -> None:
 async def test_declarations_that_were_deferred_come_with_the_first_script_that_names_the_server(
     tmp_path: Path,
 ) -> None:
-    """001, 4.4: once for each client, on success as on failure, and not to who was given them before."""
-    fails = {**calling("price"), "code": calling("price")["code"].replace("'pear'", "1")}
+    """001, 4.4: once for each client, and not to who was given them before."""
 
-    async def brought(client: str, arguments: dict[str, Any]) -> str:
-        answer = await within(broker.handle_tool_call("codemode_run", arguments, client=client))
+    async def brought(client: str, name: str = "price") -> str:
+        answer = await within(broker.handle_tool_call("codemode_run", calling(name), client=client))
         text = answer.declarations.get("local", "")
         assert text in answer.text and ("declarations:" in answer.text) == bool(text)
         return text
@@ -192,17 +191,13 @@ async def test_declarations_that_were_deferred_come_with_the_first_script_that_n
     async with Broker(settings(tmp_path, {}), tools=[price, buy]) as broker:
         assert "function price(" not in (await broker.tool_definition("openai", budget=0))["description"]
         await broker.tool_definition("openai", budget=0, client="team:a")
-        assert await brought("embedding", {"code": "export default 1"}) == "", "it names no server"
-        first = await brought("embedding", calling("price"))
-        assert "function price(" in first and "function buy(" in first
-        assert "function price(input: {" in first and "declare module" in first
-        second = await brought("embedding", calling("buy"))
+        first = await brought("embedding")
+        assert "function price(input: {" in first and "function buy(" in first and "declare module" in first
+        second = await brought("embedding", "buy")
         assert "function buy(" in second and "price" not in second, "whole where it is first used"
-        assert await brought("embedding", calling("buy")) == "", "once"
-        assert "function price(" in await brought("team:a", fails), "of its own, and with a script that fails"
-        asked = {"code": "export default 1", "requestedCapabilities": ["local"]}
-        assert "function price(" in await brought("team:b", asked), "a request names it, too"
+        assert await brought("embedding", "buy") == "", "once"
+        assert "function price(" in await brought("team:a"), "of its own"
         await broker.tool_definition("anthropic", client="team:c")
-        assert await brought("team:c", calling("price")) == "", "the description had them"
+        assert await brought("team:c") == "", "the description had them"
         await broker.declarations(client="team:d")
-        assert await brought("team:d", calling("price")) == "", "so had the declarations"
+        assert await brought("team:d") == "", "so had the declarations"

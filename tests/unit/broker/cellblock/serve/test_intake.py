@@ -81,25 +81,25 @@ async def test_all_else_stays_as_it_is(message: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "much"),
+    ("message", "much", "request_id"),
     [
-        (call(limits=[0] * MAX_VALUES), "over 50000 values"),
-        (call(limits=["a"] * 1_000_000), "over 50000 values"),
-        (call(code='"' * 2_200_000), "over 2097152 escaped characters"),
-        (call(code=["y" * 155] * 2_000), "over 262144 bytes beside its long texts"),
+        (call(limits=[0] * MAX_VALUES), "over 50000 values", 9),
+        (call(limits=["a"] * 1_000_000), "over 50000 values", 9),
+        (call(code='"' * 2_200_000), "over 2097152 escaped characters", 9),
+        (call(code=["y" * 155] * 2_000), "over 262144 bytes beside its long texts", 9),
+        # What is no id is not told.
+        *(
+            ({**call(limits=[0] * MAX_VALUES), "id": given}, "over 50000 values", None)
+            for given in (True, 1.5, None, "x" * 20_000, [1])
+        ),
     ],
 )
-async def test_a_message_of_too_much_is_refused_with_the_id_of_its_request(message: Any, much: str) -> None:
+async def test_a_message_of_too_much_is_refused_with_the_id_of_its_request(
+    message: Any, much: str, request_id: int | None
+) -> None:
     with pytest.raises(NotTaken, match=much) as refused:
         await taken(message)
-    assert (refused.value.request_id, refused.value.code) == (9, types.INVALID_REQUEST)
-
-
-@pytest.mark.parametrize("given", [True, 1.5, None, "x" * 20_000, [1]], ids=range(5))
-async def test_an_id_that_is_none_is_not_told(given: Any) -> None:
-    with pytest.raises(NotTaken) as refused:
-        await taken({**call(limits=[0] * MAX_VALUES), "id": given})
-    assert refused.value.request_id is None
+    assert (refused.value.request_id, refused.value.code) == (request_id, types.INVALID_REQUEST)
 
 
 @pytest.mark.parametrize(

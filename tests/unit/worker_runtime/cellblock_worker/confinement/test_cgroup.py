@@ -85,9 +85,8 @@ def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[st
     process, said = entered
     output, _ = process.communicate("", timeout=30)
     assert process.returncode == 0
-    for path in said["paths"]:
-        assert not Path(path).exists()
-        assert Path(path).name not in output
+    left = [path for path in said["paths"] if Path(path).exists() or Path(path).name in output]
+    assert left == []
 
 
 def test_the_group_of_a_host_that_was_killed_is_removed_by_the_next_and_one_in_use_is_not(
@@ -134,14 +133,11 @@ def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -
 
 def test_a_group_that_cannot_be_written_is_missing_with_its_reason(tmp_path: Path) -> None:
     """As in a container: the hierarchy is there, but is not for this process. Plain files take no process."""
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    (tree / "cgroup.controllers").write_text("memory pids")
+    tree = group_below(tmp_path, "tree", "memory pids")
     (tmp_path / "cgroup").write_text("0::/\n")
     (tmp_path / "mountinfo").write_text(f"30 22 0:20 / {tree} rw - cgroup2 cgroup2 rw\n")
     membership = cgroup.enter(CAPS, proc=tmp_path)
-    assert membership.in_force == []
-    assert str(tree) in membership.missing[0]
+    assert membership.in_force == [] and str(tree) in membership.missing[0]
     assert [path.name for path in tree.iterdir()] == ["cgroup.controllers"]
 
 
@@ -293,9 +289,8 @@ def test_v2(mount: tuple[str, str, str], membership: str, folder: str | None, tm
 
 
 def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
-    group_below(tmp_path, "cg/unified", "hugetlb")
-    for folder in ("memory/jobs/7", "pids"):
-        (tmp_path / "cg" / folder).mkdir(parents=True)
+    for folder, controllers in (("unified", "hugetlb"), ("memory/jobs/7", ""), ("pids", "")):
+        group_below(tmp_path, f"cg/{folder}", controllers)
     memberships = "9:name=systemd:/\n8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/x\n0::/\n"
     mounts = mountinfo(
         tmp_path,

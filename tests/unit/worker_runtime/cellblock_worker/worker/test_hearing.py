@@ -1,7 +1,6 @@
 """What is heard of one worker: floods, and `maxLogBytes`."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,8 @@ class Heard:
 
 
 async def test_output_that_costs_much_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "thread_time", clock(0.001))
+    ticks = itertools.count(0.0, 0.001)
+    monkeypatch.setattr(hearing, "thread_time", lambda: next(ticks))
     monkeypatch.setattr(hearing, "monotonic", lambda: 0.0)
     heard = Heard()
     assert [heard.hear(b"") for _ in range(100)] == [0.0] * 100, "its logs are not dropped"
@@ -41,12 +41,6 @@ async def test_output_that_costs_much_waits_for_its_share(monkeypatch: pytest.Mo
     monkeypatch.setattr(hearing, "monotonic", lambda: 10.0)
     assert heard.hear(b"") <= 0, "later it has its share again"
     assert heard.hearing.cost_seconds == pytest.approx(0.101)
-
-
-def clock(step: float) -> Callable[[], float]:
-    """A clock that goes on by so much each time it is read."""
-    ticks = itertools.count(0.0, step)
-    return lambda: next(ticks)
 
 
 def took(budget: LogBudget, message: bytes, level: protocol.Level = "log") -> bytes | None:

@@ -121,10 +121,9 @@ def test_a_process_that_is_gone_is_an_error() -> None:
         reader = UsageReader(process.pid)
         process.kill()
         process.wait(BOUND)
-        with pytest.raises(ProcessLookupError):
-            reader.read()
-        with pytest.raises(ProcessLookupError):
-            reader.cpu_seconds()
+        for look in (reader.read, reader.cpu_seconds):
+            with pytest.raises(ProcessLookupError):
+                look()
         reader.close()
         with pytest.raises((ProcessLookupError, FileNotFoundError)):
             UsageReader(process.pid)

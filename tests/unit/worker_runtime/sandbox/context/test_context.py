@@ -230,8 +230,5 @@ def test_one_that_is_made_late_is_as_one_that_was_there(telling: ContextWorker) 
             Object.keys(Object.getPrototypeOf(error)).sort().slice(-3), made.DATA_CLONE_ERR];
     """
     done = telling.run(code)
-    assert done.kind == "done", done
-    assert done.value == [
-        "InvalidCharacterError", 5, "string", "DOMException", True, ["code", "message", "name"], 25
-    ]  # fmt: skip
-    assert done.logs == [MADE]
+    made = ["InvalidCharacterError", 5, "string", "DOMException", True, ["code", "message", "name"], 25]
+    assert (done.kind, done.value, done.logs) == ("done", made, [MADE])

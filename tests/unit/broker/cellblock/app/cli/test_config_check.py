@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.app.cli import doctor
-from cellblock.app.cli.config_check import check_config
+from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.config.load import parse_settings, state_dir_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
@@ -27,6 +27,24 @@ BROKEN = """{
   "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
     "limits": {"timeout_ms": [3, -1]}}
 }"""
+
+SAID_OF_BROKEN = """\
+FILE:3:11: error: mcpServers.a.comand: unknown key. Did you mean command? Rename it, or take it out.
+FILE:3:53: warning: mcpServers.a.args.0: ${env:NOT_SET_ANYWHERE}: the environment variable NOT_SET_ANYWHERE is not set.\
+ Set NOT_SET_ANYWHERE where Cellblock is started, or write ${NOT_SET_ANYWHERE:-default}. Until then the server a is not\
+ started.
+FILE:5:5: warning: mcpServers.b: this key is there twice, and the last one counts. Take one of them out.
+FILE:5:41: warning: mcpServers.b.envFile: FOLDER/x cannot be read: No such file or directory. Make the file, or name \
+another. Until then the server b is not started.
+FILE:7:17: error: cellblock.pol: unknown key. Did you mean pool?
+FILE:7:45: error: cellblock.pool.warm: a whole number (0 to 1,024) is needed. Correct cellblock.pool.warm in the \
+configuration.
+FILE:7:63: error: cellblock.isolation: "required", "auto" or "off" is needed. Correct cellblock.isolation in the \
+configuration.
+FILE:8:34: error: cellblock.limits.timeout_ms.1: a whole number (at least 0) is needed. Correct \
+cellblock.limits.timeout_ms.1 in the configuration.
+FILE: 5 errors
+"""
 
 POLICY = """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
   "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
@@ -47,6 +65,11 @@ timeout_ms = { default = 3, maximum = -1 }
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "c.json"
+
+
+def checked_of(file: Path, text: str) -> Checked:
+    file.write_text(text)
+    return check_config(file)
 
 
 def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -113,22 +136,19 @@ def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
             [("error", (1, 14), "servers.Local")],
         ),
         ("c.json", '{"servers": {"local": {"command": "x"}}}', []),
+        # What is disabled may refer to what is not there.
+        ("c.json", '{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}', []),
     ],
-    ids=["json", "toml", "policy", "a policy beside others", "syntax", "empty", "a tools' server", "alone"],
+    ids=[
+        *("json", "toml", "policy", "a policy beside others"),
+        *("syntax", "empty", "a tools' server", "alone", "disabled"),
+    ],
 )
 def test_all_problems_of_a_file_with_their_places(
     tmp_path: Path, name: str, text: str, problems: list[tuple[str, tuple[int, int], str]]
 ) -> None:
-    (tmp_path / name).write_text(text)
-    found = check_config(tmp_path / name).problems
+    found = checked_of(tmp_path / name, text).problems
     assert [(problem.severity, problem.position, problem.place) for problem in found] == problems
-
-
-def test_a_slip_comes_with_what_was_meant(file: Path) -> None:
-    file.write_text(BROKEN)
-    hints = {problem.place: problem.hint for problem in check_config(file).problems}
-    assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
-    assert hints["cellblock.pol"] == "Did you mean pool?"
 
 
 def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +158,7 @@ def test_a_sound_file_shows_its_servers_and_no_value(file: Path, monkeypatch: py
         "b": {"url": "https://u:pw-in-url@x/", "type": "sse"},
         "c": {"url": "https://x/", "disabled": True},
     }
-    file.write_text(json.dumps({"mcpServers": entries}))
-    checked = check_config(file)
+    checked = checked_of(file, json.dumps({"mcpServers": entries}))
     assert not checked.errors and checked.problems == []
     assert checked.servers == {"a": "stdio", "b": "sse", "c": "disabled"}
     shown = json.dumps(checked.as_json())
@@ -155,14 +174,13 @@ def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     file.write_text(BROKEN)
     done = command(file, "config", "check")
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
-    assert done.stdout.endswith("5 errors\n") and "hunter2" not in done.stdout and "\x1b" not in done.stdout
+    assert done.stdout.replace(f"{file}", "FILE").replace(f"{file.parent}", "FOLDER") == SAID_OF_BROKEN
     machine = command(file, "config", "check", "--json")
     report = json.loads(machine.stdout)
     assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
     # Every other command says the same errors, all of them, and where they are.
     other = command(file, "types")
-    assert other.returncode == 2 and other.stdout == ""
+    assert (other.returncode, other.stdout) == (2, "")
     assert f"{file}:8:34: cellblock.limits.timeout_ms.1" in other.stderr
 
 
@@ -178,19 +196,10 @@ def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     ],
 )
 def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(file: Path, url: str, said: str) -> None:
-    file.write_text(
-        f'{{"mcpServers": {{"a": {{"url": "{url}?key=hunter2-secret"}}}}}}'
-        if url
-        else '{"mcpServers": {"a": {"url": ""}}}'
-    )
-    (problem,) = check_config(file).problems
+    whole = f"{url}?key=hunter2-secret" if url else ""
+    (problem,) = checked_of(file, f'{{"mcpServers": {{"a": {{"url": "{whole}"}}}}}}').problems
     assert (problem.severity, problem.place, problem.position) == ("error", "mcpServers.a.url", (1, 30))
     assert said in problem.message and "hunter2" not in problem.message + problem.hint
-
-
-def test_a_disabled_servers_url_may_refer_to_what_is_not_there(file: Path) -> None:
-    file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
-    assert not check_config(file).errors
 
 
 def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> None:
@@ -199,8 +208,7 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> N
         "b": {"command": "x\0y", "args": ["-v", "hunter2\0"], "env": {"T": "hunter2\0"}, "cwd": "/\0"},
         "c": {"command": "x", "env": {"A=B": "hunter2"}},
     }
-    file.write_text(json.dumps({"mcpServers": entries}))
-    checked = check_config(file)
+    checked = checked_of(file, json.dumps({"mcpServers": entries}))
     assert [problem.place for problem in checked.problems] == [
         "mcpServers.a.command",
         "mcpServers.b.command",
@@ -215,8 +223,7 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> N
 
 
 def test_a_policy_that_no_broker_starts_with(file: Path) -> None:
-    file.write_text(POLICY)
-    checked = check_config(file)
+    checked = checked_of(file, POLICY)
     assert "'nope.*' names no server" in checked.problems[0].message
     assert checked.problems[1].hint == "Did you mean my-files?"
     with pytest.raises(ConfigError, match="4 problems"):
@@ -229,8 +236,8 @@ def test_a_policy_that_no_broker_starts_with(file: Path) -> None:
 def test_what_a_wrong_policy_refers_to_is_not_judged(file: Path, wrong: str) -> None:
     """What a reference of it stands for is not known beside errors elsewhere, and a policy with errors has those
     alone."""
-    file.write_text('{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}")
-    assert not any("names no server" in problem.message for problem in check_config(file).problems)
+    text = '{"mcpServers": {"a": {"command": 5}}, "cellblock": {"policy": ' + wrong + "}}"
+    assert not any("names no server" in problem.message for problem in checked_of(file, text).problems)
 
 
 def test_a_terminal_does_nothing_that_a_servers_name_says(file: Path) -> None:
@@ -277,19 +284,14 @@ def test_a_state_dir_that_is_not_known_is_an_error(file: Path, text: str | None,
         ({"command": "/no/such/file"}, "/no/such/file does not exist"),
         ({"command": "/etc"}, "no program that may be started"),
         ({"command": "./x", "cwd": "/no/such/folder"}, "Its cwd /no/such/folder is no folder"),
+        ({"command": "sh"}, "None"),
+        ({"command": "/bin/sh"}, "None"),
+        ({"command": "./sh", "cwd": "/bin"}, "None"),
+        ({"url": "http://x"}, "None"),
     ],
 )
 def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> None:
-    assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [{"command": "sh"}, {"command": "/bin/sh"}, {"command": "./sh", "cwd": "/bin"}, {"url": "http://x"}],
-    ids=str,
-)
-def test_commands_that_are_there(entry: dict[str, object]) -> None:
-    assert missing_command(ServerConfig.model_validate(entry)) is None
+    assert word in str(missing_command(ServerConfig.model_validate(entry)))
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,9 @@ def test_every_command_stands_in_one_group() -> None:
 def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
     text = COMMANDS[path].format_help()
     assert (COMMANDS[path].description or "").endswith(".")
-    for line, meaning in HELP[path].examples:
-        assert f"  {line}\n      {meaning}\n" in text
-    for code, meaning in exit_codes(path).items():
-        assert re.search(rf"^  {code} +{re.escape(meaning)}$", text, re.M)
+    assert all(f"  {line}\n      {meaning}\n" in text for line, meaning in HELP[path].examples)
+    codes = [rf"^  {code} +{re.escape(meaning)}$" for code, meaning in exit_codes(path).items()]
+    assert all(re.search(code, text, re.M) for code in codes)
     for action in COMMANDS[path]._actions:
         assert action.help or action.choices or not action.option_strings, (path, action)
 

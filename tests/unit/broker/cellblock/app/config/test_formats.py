@@ -1,15 +1,18 @@
-"""Formats of other clients' files, and their entries' keys."""
+"""Formats of other clients' files, and their entries' keys; what a running daemon takes over of a changed
+configuration."""
 
 import json
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cellblock.app.config.formats import FOREIGN_KEYS, TOOL_KEYS, URL_KEYS, entry_problems, normal, slips
-from cellblock.app.config.load import load_settings, parse_settings
-from cellblock.base.settings.problems import ConfigProblems
+from cellblock.app.config.load import LIVE, applicable, load_settings, parse_settings
+from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.server import SERVER_KEYS
+from cellblock.base.settings.settings import CellblockSettings
 
 
 def load(folder: Path, content: str, name: str = "c.json") -> Any:
@@ -40,9 +43,25 @@ def test_vs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.servers["web"].url == "https://example.com/mcp"
 
 
-def test_vs_codes_settings(tmp_path: Path) -> None:
-    raw = {"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x"}}}}
-    assert list(load(tmp_path, json.dumps(raw)).servers) == ["a"]
+@pytest.mark.parametrize(
+    ("raw", "servers"),
+    [
+        # VS Code's settings; Windsurf and Gemini, which have other names for a URL; keys of others.
+        ({"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"a": {"command": "x"}}}}, {"a": "x"}),
+        (
+            {"mcpServers": {"w": {"serverUrl": "https://w.example"}, "g": {"httpUrl": "https://g.example"}}},
+            {"w": "https://w.example", "g": "https://g.example"},
+        ),
+        (
+            {"$schema": "https://x/y.json", "theme": "dark", "globalShortcut": "x", "mcp": 1, "projects": 2},
+            {},
+        ),
+    ],
+    ids=["VS Code", "Windsurf and Gemini", "none"],
+)
+def test_servers_are_found_in_files_of_others(raw: dict[str, Any], servers: dict[str, str]) -> None:
+    found = parse_settings(raw).servers
+    assert {name: server.url or server.command for name, server in found.items()} == servers
 
 
 def test_claude_code_with_servers_of_the_project_it_is_in(
@@ -61,15 +80,6 @@ def test_claude_code_with_servers_of_the_project_it_is_in(
     assert {name: server.command for name, server in settings.servers.items()} == {"a": "local", "b": "b"}
     monkeypatch.chdir("/")
     assert load_settings(tmp_path / ".claude.json").servers["a"].command == "user"
-
-
-def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
-    entries = {"w": {"serverUrl": "https://w.example/mcp"}, "g": {"httpUrl": "https://g.example/mcp"}}
-    servers = parse_settings({"mcpServers": entries}).servers
-    assert {name: server.url for name, server in servers.items()} == {
-        "w": "https://w.example/mcp",
-        "g": "https://g.example/mcp",
-    }
 
 
 HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
@@ -135,12 +145,6 @@ def test_a_slip_is_an_error(raw: dict[str, Any], said: str) -> None:
         parse_settings(raw)
 
 
-def test_the_schema_key_and_others_own_are_left_alone() -> None:
-    parse_settings(
-        {"$schema": "https://x/y.json", "theme": "dark", "globalShortcut": "x", "mcp": 1, "projects": 2}
-    )
-
-
 def test_a_disabled_server_needs_no_secret_and_foreign_keys_are_not_resolved() -> None:
     entries = {
         "off": {"command": "x", "env": {"K": "${NOT_SET_ANYWHERE}"}, "disabled": True},
@@ -191,7 +195,14 @@ def test_a_slip_is_an_error_that_says_what_was_meant(key: str, meant: str) -> No
     assert (problem.place, problem.hint, problem.at_key) == (f"mcpServers.a.{key}", hint, True)
 
 
-@pytest.mark.parametrize("key", sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}))
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}),
+        # Notes, and keys that are taken out.
+        *("_args", "//env", "$comment", "#command", "", "_comment"),
+    ],
+)
 def test_no_key_of_ours_or_of_an_editor_is_a_near_miss(key: str) -> None:
     assert slips({key: None}, SERVER_KEYS) == {}
     assert problems_of(**{"command": "x", key: None}) == []
@@ -212,11 +223,6 @@ def test_a_key_that_nobody_is_known_to_read_costs_itself_alone() -> None:
     assert hint.startswith("Keys here: command, args, ")
     settings = parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
     assert [*settings.servers] == ["a"] and place in settings.warnings[0]
-
-
-@pytest.mark.parametrize("key", ["_args", "//env", "$comment", "#command", "", "_comment"])
-def test_notes_and_keys_that_are_taken_out_are_left_alone(key: str) -> None:
-    assert problems_of(**{"command": "x", key: []}) == []
 
 
 def test_the_place_is_that_of_the_file_and_entries_that_are_none_are_left_to_the_validation() -> None:
@@ -246,3 +252,46 @@ def test_a_program_may_have_a_blank_in_its_name(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert problems_of(command=str(program)) == []
+
+
+def test_every_live_setting_is_one() -> None:
+    for name in LIVE:
+        *section, last = name.split(".")
+        assert last in keys_at(CellblockSettings, section), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "live", "waiting"),
+    [
+        ({}, {}, [], []),
+        ({"typecheck_timeout_ms": 5}, {"typecheck_timeout_ms": 6}, ["typecheck_timeout_ms"], []),
+        (
+            {"limits": {"timeout_ms": [5, 9]}},
+            {"limits": {"timeout_ms": [6, 9], "max_memory_bytes": [9, 9]}},
+            ["limits.timeout_ms"],
+            ["limits.max_memory_bytes"],
+        ),
+        ({"pins": {"a": "off"}}, {"pins": "off"}, ["pins", "pins.a"], []),
+        ({}, {"pool": {"capacity": 3}, "state_dir": "/x"}, [], ["pool.capacity", "state_dir"]),
+        (
+            {},
+            {"http": {"oauth": {"issuer": "https://a", "audience": "https://b", "jwks_url": "https://c"}}},
+            [],
+            4,
+        ),
+    ],
+)
+def test_what_changes_at_once_and_what_waits(
+    old: dict[str, Any], new: dict[str, Any], live: list[str], waiting: Any
+) -> None:
+    servers = {"a": {"command": "x"}}
+    before = parse_settings({"mcpServers": servers, "cellblock": old})
+    after = parse_settings({"mcpServers": {**servers, "b": {"command": "y"}}, "cellblock": new})
+    made, now, later = applicable(before, after)
+    assert now == live
+    assert later == waiting if isinstance(waiting, list) else len(later) == waiting
+    at_once = attrgetter(
+        "servers", "cellblock.typecheck_timeout_ms", "cellblock.limits.timeout_ms", "cellblock.pins"
+    )
+    waits = attrgetter("cellblock.limits.max_memory_bytes", "cellblock.pool", "state_dir")
+    assert (at_once(made), waits(made)) == (at_once(after), waits(before))

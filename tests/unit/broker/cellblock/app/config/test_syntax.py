@@ -259,31 +259,37 @@ MEMBER_VALUES = st.recursive(
 )
 
 
-def test_a_new_member_stands_behind_the_comment_of_the_last() -> None:
-    assert edited(WITH_COMMENTS, "json", {("mcp", "new"): {"c": [1]}}) == WITH_COMMENTS.replace(
-        '[1, 2,] // last, and "quoted": {\n',
-        '[1, 2,], // last, and "quoted": {\n    "new": {\n      "c": [\n        1\n      ]\n    }\n',
-    )
-
-
 @pytest.mark.parametrize(
-    ("text", "path", "after"),
+    ("text", "path", "value", "after"),
     [
-        (WITH_COMMENTS, ("a",), WITH_COMMENTS.replace('  "a": 1, // one\n', "")),
+        # A new member stands behind the comment of the last, with the tabs that there are.
+        (
+            WITH_COMMENTS,
+            ("mcp", "new"),
+            {"c": [1]},
+            WITH_COMMENTS.replace(
+                '[1, 2,] // last, and "quoted": {\n',
+                '[1, 2,], // last, and "quoted": {\n    "new": {\n      "c": [\n        1\n      ]\n    }\n',
+            ),
+        ),
+        ('{\n\t"a": {\n\t}\n}', ("a", "b"), {"c": 1}, '{\n\t"a": {\n\t\t"b": {\n\t\t\t"c": 1\n\t\t}\n\t}\n}'),
+        # A removed one takes its line and its comma along.
+        (WITH_COMMENTS, ("a",), REMOVED, WITH_COMMENTS.replace('  "a": 1, // one\n', "")),
         (
             WITH_COMMENTS,
             ("mcp", "y"),
+            REMOVED,
             WITH_COMMENTS.replace("2}, // behind", "2} // behind").replace('"y": [1, 2,] ', ""),
         ),
-        ('{"a": 1, "b": 2}', ("b",), '{"a": 1}'),
-        ('{"a": 1, "b": 2}', ("a",), '{"b": 2}'),
-        ("{}", ("a", "b"), "{}"),
+        ('{"a": 1, "b": 2}', ("b",), REMOVED, '{"a": 1}'),
+        ('{"a": 1, "b": 2}', ("a",), REMOVED, '{"b": 2}'),
+        ("{}", ("a", "b"), REMOVED, "{}"),
     ],
 )
-def test_a_removed_member_takes_its_line_and_its_comma_along(
-    text: str, path: tuple[str, ...], after: str
+def test_only_the_lines_of_what_is_edited_change(
+    text: str, path: tuple[str, ...], value: object, after: str
 ) -> None:
-    assert edited(text, "json", {path: REMOVED}) == after
+    assert edited(text, "json", {path: value}) == after
 
 
 @pytest.mark.parametrize("text", ["", "\n", "// nothing yet\n"])
@@ -292,24 +298,9 @@ def test_an_empty_file_gets_an_object(text: str) -> None:
     assert read(after, "json") == {"mcp": {"x": 1}} and text.strip() in after
 
 
-def test_tabs_and_line_ends_are_kept() -> None:
-    assert edited('{\n\t"a": {\n\t}\n}', "json", {("a", "b"): {"c": 1}}) == (
-        '{\n\t"a": {\n\t\t"b": {\n\t\t\t"c": 1\n\t\t}\n\t}\n}'
-    )
+def test_line_ends_are_kept() -> None:
     windows = edited('{\r\n  "a": 1\r\n}\r\n', "json", {("b",): {"c": 1}})
     assert windows.count("\n") == windows.count("\r\n") == 6
-
-
-def test_a_key_that_stands_twice_is_not_touched() -> None:
-    with pytest.raises(EditFault, match="twice"):
-        edited('{"a": {"b": 1, "b": 2}}', "json", {("c",): 1})
-
-
-@pytest.mark.parametrize("form", ["json", "toml", "yaml"])
-def test_a_value_on_the_way_is_not_overwritten(form: Any) -> None:
-    text = {"json": '{"a": 1}', "toml": "a = 1\n", "yaml": "a: 1\n"}[form]
-    with pytest.raises(EditFault, match="a is no object"):
-        edited(text, form, {("a", "b"): 1})
 
 
 @given(
@@ -363,19 +354,23 @@ def test_yaml_keeps_comments_quotes_and_indentation(dash: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
+    ("form", "text", "said"),
     [
-        ("yaml", "a: [1\n"),
-        ("yaml", "- 1\n"),
-        ("json", "[1]"),
+        ("yaml", "a: [1\n", None),
+        ("yaml", "- 1\n", None),
+        ("json", "[1]", None),
+        ("json", '{"a": {"b": 1, "b": 2}}', "twice"),
+        ("json", '{"mcp": 1}', "mcp is no object"),
+        ("toml", "mcp = 1\n", "mcp is no object"),
+        ("yaml", "mcp: 1\n", "mcp is no object"),
         # What the libraries cannot keep.
-        ("toml", "mcp = {x = {command = 'c'}}\n"),
-        ("yaml", "d: 2024-13-45\n"),
-        ("yaml", "a:   1   # laid out by hand\nb:\n     c: 2\n"),
+        ("toml", "mcp = {x = {command = 'c'}}\n", None),
+        ("yaml", "d: 2024-13-45\n", None),
+        ("yaml", "a:   1   # laid out by hand\nb:\n     c: 2\n", None),
     ],
 )
-def test_what_holds_no_object_or_cannot_be_kept_is_left_alone(form: Any, text: str) -> None:
-    with pytest.raises(EditFault):
+def test_what_holds_no_object_or_cannot_be_kept_is_left_alone(form: Any, text: str, said: str | None) -> None:
+    with pytest.raises(EditFault, match=said):
         edited(text, form, {("mcp", "new"): {"command": "c"}})
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -161,36 +162,29 @@ async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.Monk
 
 
 async def test_a_question_that_fails_is_no_approval() -> None:
-    async def answer(_: Question) -> Verdict:
-        raise OSError("the client has gone")
-
-    world = World({"approve": ["*"]}, answer=answer)
+    world = World({"approve": ["*"]}, answer=AsyncMock(side_effect=OSError("the client has gone")))
     assert await world.call() == "APPROVAL_UNAVAILABLE"
     assert world.clock.said == ["stop", "go on"]
 
 
 async def test_questions_come_one_at_a_time_and_no_more_than_a_user_can_take() -> None:
-    open_now = most = 0
+    alone = asyncio.Lock()
 
     async def answer(_: Question) -> Verdict:
-        nonlocal open_now, most
-        open_now += 1
-        most = max(most, open_now)
-        await asyncio.sleep(0)
-        open_now -= 1
+        assert not alone.locked(), "two are open"
+        async with alone:
+            await asyncio.sleep(0)
         return Verdict.ACCEPTED
 
     world = World({"approve": ["*"]}, answer=answer)
     codes = await asyncio.gather(*(world.call() for _ in range(MAX_QUESTIONS + 2)))
-    assert (codes, most) == ([None] * MAX_QUESTIONS + ["TOO_MANY_QUESTIONS"] * 2, 1)
+    assert codes == [None] * MAX_QUESTIONS + ["TOO_MANY_QUESTIONS"] * 2
     # Who waits for its turn waits for the user, too.
     assert [world.clock.said.count(word) for word in ("stop", "go on")] == [MAX_QUESTIONS + 2] * 2
 
 
 async def test_a_declined_call_counts_for_its_budget() -> None:
-    async def no(_: Question) -> Verdict:
-        return Verdict.DECLINED
-
+    no = AsyncMock(return_value=Verdict.DECLINED)
     world = World({"approve": ["*"], "budgets": {"*": 2}}, answer=no)
     codes = [await world.call() for _ in range(3)]
     assert codes == ["APPROVAL_DECLINED", "APPROVAL_DECLINED", "BUDGET_USED_UP"]
@@ -218,13 +212,8 @@ async def test_a_run_that_ends_takes_its_question_back() -> None:
 
 async def test_destructive_tools_are_asked_about_when_the_policy_says_so() -> None:
     tool = ToolEntry("wipe", "wipe", annotations={"destructiveHint": True})
-    asked: list[Question] = []
-
-    async def answer(question: Question) -> Verdict:
-        asked.append(question)
-        return Verdict.ACCEPTED
-
+    answer = AsyncMock(return_value=Verdict.ACCEPTED)
     world = World({"destructive": "approve"}, answer=answer)
     await world.rules.admit(FILES, tool, {}, world.clock)
     assert await world.call("read") is None
-    assert [question.destructive for question in asked] == [True]
+    assert [asked.args[0].destructive for asked in answer.await_args_list] == [True]

@@ -163,14 +163,18 @@ def test_the_budget_holds_for_real_servers() -> None:
     assert all(f"@codemode/servers/{server_id}" in text for server_id in recorded_catalog().servers)
 
 
-@pytest.mark.parametrize("server_id", ["a", "files--2", "with-dash"])
-def test_a_resource_uri_gives_its_server_back(server_id: str) -> None:
-    assert server_of_uri(resource_uri(server_id)) == server_id
-
-
-@pytest.mark.parametrize("uri", ["", "file:///etc/passwd", "codemode://servers/a", "codemode://other/a.d.ts"])
-def test_other_uris_have_no_server(uri: str) -> None:
-    assert server_of_uri(uri) is None
+@pytest.mark.parametrize(
+    ("uri", "server_id"),
+    [
+        *((resource_uri(server_id), server_id) for server_id in ("a", "files--2", "with-dash")),
+        *(
+            (uri, None)
+            for uri in ("", "file:///etc/passwd", "codemode://servers/a", "codemode://other/a.d.ts")
+        ),
+    ],
+)
+def test_a_resource_uri_gives_its_server_back(uri: str, server_id: str | None) -> None:
+    assert server_of_uri(uri) == server_id
 
 
 def question(arguments: Any = None, tool: str = "write", **changes: Any) -> Question:
@@ -221,25 +225,20 @@ def tool(name: str, properties: int = 2) -> dict[str, Any]:
     return {"name": name, "description": f"Does {name}.", "inputSchema": schema}
 
 
-class Service:
-    """Knows outputs, as a broker that learns does."""
+class Client:
+    """A client of a service that knows outputs, as a broker that learns does."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
         self.outputs: dict[str, ToolOutput] = {}
         self.looks = 0
+        self.know(tools)
+        self.references = FirstReferences(cast("RunService", self))
 
     def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         return self.outputs.get(tool.tool_name)
 
     async def wait_until_learnt(self, bound: float) -> None:
         self.looks += 1
-
-
-class Client:
-    def __init__(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
-        self.service = Service()
-        self.know(tools)
-        self.references = FirstReferences(cast("RunService", self.service))
 
     def know(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
         self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
@@ -308,9 +307,9 @@ async def test_a_type_that_is_known_better_is_sent_again() -> None:
     seen = ToolOutput(
         "observed", "seen", schema={"type": "object", "properties": {"id": {"type": "integer"}}}
     )
-    client.service.outputs = {"find": seen, "keep": seen}
+    client.outputs = {"find": seen, "keep": seen}
     brought = (await client.given("crm.find()", "crm"))["crm"]
-    assert "id?: number" in brought and "keep" not in brought and client.service.looks == 2
+    assert "id?: number" in brought and "keep" not in brought and client.looks == 2
     assert await client.given("crm.find()", "crm") == {}
 
 
@@ -338,7 +337,7 @@ async def test_what_the_description_had_of_a_large_server_is_not_sent_again() ->
 async def test_a_list_of_tools_forgets_nothing_that_was_sent_since() -> None:
     client = Client({"crm": [tool("find"), tool("keep")]})
     declared = Declared("", typed={"crm": client.catalog.servers["crm"].tools[:1]})
-    client.service.outputs = {"find": ToolOutput("observed", "seen", schema={"type": "object"})}
+    client.outputs = {"find": ToolOutput("observed", "seen", schema={"type": "object"})}
     client.references.show("me", client.catalog, declared)
     assert "keep" in (await client.given("crm.find()", "crm"))["crm"]
     client.references.show("me", client.catalog, declared)
@@ -370,7 +369,7 @@ async def test_what_is_cut_says_where_the_whole_is() -> None:
 
 async def test_how_a_text_is_parsed_is_said_once() -> None:
     client = Client({"crm": [tool("find")]})
-    client.service.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
+    client.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
     assert (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"].count(HOW_TO_PARSE) == 1
 
 

@@ -109,16 +109,15 @@ async def test_who_says_more_than_once_that_it_is_there_is_told_once(service: St
 
 @pytest.mark.usefixtures("at_once")
 async def test_kept_outputs_are_resources_of_their_owner(service: StandingService, tmp_path: Path) -> None:
-    async with keeping(OutputSettings(inline_bytes=1024), LocalStore(tmp_path)) as kept:
-        assert kept is not None
-        async with (
-            following(service, kept, owner_of=lambda _: Owner("ada", "stdio")) as (client, mine),
-            following(service, kept, owner_of=lambda _: Owner("bob", "stdio")) as (_, other),
-        ):
-            await kept.keep(Owner("ada", "stdio"), [Output("result", "application/json", b"[1]")])
-            await settled(mine, "resources")
-            assert len((await client.list_resources()).resources) == 2
-            assert other == []
+    async with (
+        keeping(OutputSettings(inline_bytes=1024), LocalStore(tmp_path)) as kept,
+        following(service, kept, owner_of=lambda _: Owner("ada", "stdio")) as (client, mine),
+        following(service, kept, owner_of=lambda _: Owner("bob", "stdio")) as (_, other),
+    ):
+        await kept.keep(Owner("ada", "stdio"), [Output("result", "application/json", b"[1]")])
+        await settled(mine, "resources")
+        assert len((await client.list_resources()).resources) == 2
+        assert other == []
 
 
 @virtual_time
@@ -266,15 +265,9 @@ def log(level: Any, message: str = "m") -> LogEntry:
     return LogEntry(level=level, message=message, time_ms=1)
 
 
-def live_run(level: types.LoggingLevel | None, seconds: float = 60) -> Any:
-    """One whose observer certainly takes logs and calls."""
-    run = LiveRun(level, seconds)
-    assert run.observer.on_log is not None and run.observer.on_call is not None
-    return run
-
-
 async def told(level: types.LoggingLevel | None, *entries: LogEntry) -> list[tuple[str, Any]]:
-    session, run = Session(), live_run(level)
+    session = Session()
+    run: Any = LiveRun(level, 60)
     async with run.reporting(context(session)):
         for entry in entries:
             run.observer.on_log(entry)
@@ -316,13 +309,14 @@ async def test_a_client_that_does_not_read_does_not_hold_its_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live, "FAREWELL_SECONDS", 0.05)
-    run = live_run("debug")
+    run: Any = LiveRun("debug", 60)
     async with asyncio.timeout(20), run.reporting(context(Session(reads=False))):
         run.observer.on_log(log("error"))
 
 
 async def test_progress_grows_and_says_what_there_is() -> None:
-    session, run = Session(), live_run(None, 0.01)
+    session = Session()
+    run: Any = LiveRun(None, 0.01)
     async with run.reporting(context(session)):
         await until(lambda: len(session.progress) >= 2, "it is told twice")
         run.observer.on_call(CALL)
@@ -363,7 +357,7 @@ async def test_levels_of_both_generations() -> None:
 
 def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:
     """Its words are its own: they can neither break the line nor fill it."""
-    run = live_run(None)
+    run: Any = LiveRun(None, 60)
     run.call_progress("files", "copy", 1, 4, "one\n\x1b[2Jof four")
     assert run.progress_text() == "0 s, 0 tool calls; files.copy: 1 of 4 one \ufffd[2Jof four"
     run.call_progress("files", "copy", 2.5, None, "x" * 10_000)

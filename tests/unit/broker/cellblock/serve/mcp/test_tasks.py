@@ -97,8 +97,7 @@ def context(
 
 
 async def created(runs: Runs) -> str:
-    task = await tasks(runs).created(context(), RUN)
-    assert task is not None
+    task: Any = await tasks(runs).created(context(), RUN)
     return task.task_id
 
 
@@ -166,10 +165,10 @@ def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> Requ
 
 async def test_a_word_names_its_run_and_round_for_its_principal_until_its_time() -> None:
     word = await states().signed(RUN, ANN, 3, 60)
-    for good in (states(), states(now=1_061.0)):
-        assert await good.read(word, ANN) == (RUN, 3)
-    for other, principal in ((states(now=1_062.0), ANN), (states(), BOB), (states(key=b"x" * 32), ANN)):
-        assert await other.read(word, principal) is None
+    good = [(states(), ANN), (states(now=1_061.0), ANN)]
+    bad = [(states(now=1_062.0), ANN), (states(), BOB), (states(key=b"x" * 32), ANN)]
+    read = [await there.read(word, principal) for there, principal in (*good, *bad)]
+    assert read == [(RUN, 3)] * 2 + [None] * 3
     assert ANN not in base64.urlsafe_b64decode(word.split(".")[1] + "==").decode()
 
 
@@ -262,8 +261,12 @@ class Calls(HeldCalls):
         return await within(self.outcome(await self.back(params, principal)))
 
 
-async def test_each_word_is_good_once_and_for_its_principal() -> None:
-    calls = Calls()
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+async def test_each_word_is_good_once_and_for_its_principal(calls: Calls) -> None:
     first = await calls.call(times=2)
     with pytest.raises(MCPError, match=MAY_HAVE_RUN):
         await calls.again(first, YES, principal="bob")
@@ -274,26 +277,23 @@ async def test_each_word_is_good_once_and_for_its_principal() -> None:
     assert await calls.again(second, YES) == [YES, YES]
 
 
-async def test_what_is_asked_at_once_is_asked_together() -> None:
-    calls = Calls()
+async def test_what_is_asked_at_once_is_asked_together(calls: Calls) -> None:
     asked = await calls.call(times=3, at_once=True)
     assert len(asked.input_requests) == 3
     said = await calls.again(asked, YES, YES)
     assert said[:2] == [YES, YES] and said[2].message == held_calls.NO_ANSWER
 
 
-async def test_a_call_whose_client_stays_away_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_whose_client_stays_away_is_ended(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_calls, "RETURN_SECONDS", 0.01)
-    calls = Calls()
     asked = await calls.call(bound=0.01)
     await within(calls.ended.wait())
     with pytest.raises(MCPError, match="too late"):
         await calls.again(asked, YES)
 
 
-async def test_so_many_calls_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_calls_ask_at_the_same_time(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_calls, "MAX_HELD", 1)
-    calls = Calls()
     asked = await calls.call(times=2)
     (refused,) = await calls.call()
     assert refused.message == held_calls.TOO_MANY
@@ -302,8 +302,7 @@ async def test_so_many_calls_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatc
     assert isinstance(await calls.call(), types.InputRequiredResult)
 
 
-async def test_a_client_that_leaves_ends_its_call() -> None:
-    calls = Calls()
+async def test_a_client_that_leaves_ends_its_call(calls: Calls) -> None:
     began = asyncio.Event()
 
     async def work(_: Ask) -> None:

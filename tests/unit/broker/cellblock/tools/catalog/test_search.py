@@ -34,8 +34,6 @@ from cellblock.types.search_words import (
 from support.params import mostly
 from support.recorded_catalogs import CATALOGS, recorded_catalog
 
-FIXTURES = Path(__file__).parents[5] / "fixtures"
-
 # Measured 2026-11: tuned 0.851 / 0.985, held out 0.877 / 1.000. A little under, so that one query may move.
 LEAST = {"tuned": (0.82, 0.95), "held_out": (0.84, 0.96)}
 
@@ -84,7 +82,10 @@ def found(index: SearchIndex, query: str, server_id: str | None = None, limit: i
 
 
 def relevance() -> list[dict[str, Any]]:
-    return cast("list[dict[str, Any]]", json.loads((FIXTURES / "search_relevance.json").read_text("utf-8")))
+    return cast(
+        "list[dict[str, Any]]",
+        json.loads((Path(__file__).parents[5] / "fixtures" / "search_relevance.json").read_text("utf-8")),
+    )
 
 
 def test_relevance_set_is_sound() -> None:
@@ -420,8 +421,11 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
 # ---- what a query asks for: words, stems, phrases, compounds; and the groups of words that stand for each other ----
 
 
-FILE = Path(search_words.__file__).with_name("search_words.txt")
-LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() and not line.startswith("#")]
+LINES = [
+    line
+    for line in Path(search_words.__file__).with_name("search_words.txt").read_text("utf-8").splitlines()
+    if line.strip() and not line.startswith("#")
+]
 
 
 def test_every_line_is_a_group() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,13 @@ async def calls() -> AsyncIterator[PythonCalls]:
     made = PythonCalls(bound=BOUND, threads=4, most=MOST)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What is logged, also of what is no more than good to know."""
+    caplog.set_level(logging.DEBUG, "cellblock")
+    return caplog
 
 
 @pytest.fixture

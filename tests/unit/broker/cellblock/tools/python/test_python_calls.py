@@ -36,7 +36,7 @@ from cellblock.tools.python.python_calls import (
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_mark import MARK
 from cellblock.tools.python.tool_results import ResultForm
-from support.tool_schemas import MOST, data_of
+from support.tool_schemas import MOST
 from support.waits import until, within
 
 from .conftest import Call
@@ -125,7 +125,9 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
 
 
 @pytest.mark.slow
-async def test_large_data_is_encoded_beside_the_loop_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_data_is_encoded_beside_the_loop_in_pieces(
+    calls: PythonCalls, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is encoded on the loop, and what at a time, is little; what is over the cap is not encoded to its end."""
     here = threading.current_thread()
     on_loop: list[int] = []
@@ -142,19 +144,13 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(monkeypatch: pyte
     async def large():
         return data
 
-    async def called(most: int) -> Any:
-        calls = PythonCalls(bound=BOUND, threads=1, most=most)
-        try:
-            return data_of(await within(calls.call(read_tool(large), {})))
-        finally:
-            await calls.close()
-
-    assert await called(10_000_000) == data
+    assert await call(large) == data
     assert not on_loop
     assert max(beside) < LIGHT_BYTES and sum(beside) > 2_000_000
     beside.clear()
+    monkeypatch.setattr(calls, "_most", 10_000)
     with pytest.raises(ToolCallError, match="over the maximum of 10000") as refused:
-        await called(10_000)
+        await call(large)
     assert refused.value.certainty is Certainty.COMPLETED
     assert sum(beside) < LIGHT_BYTES
 
@@ -209,24 +205,20 @@ async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(
 
 async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
     calls = PythonCalls(bound=0.01, threads=1, most=MOST)
-    heeded = asyncio.Event()
-    times = 0
+    cancelled: list[bool] = []
 
     async def stubborn() -> None:
-        nonlocal times
-        while not heeded.is_set():
+        while len(cancelled) < 3:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                times += 1
-                if times == 3:
-                    heeded.set()
+                cancelled.append(True)
 
     with pytest.raises(ToolCallError, match="did not end"):
         await within(calls.call(read_tool(stubborn), {}))
-    await until(lambda: times == 2, "it goes on by itself")
+    await until(lambda: len(cancelled) == 2, "it goes on by itself")
     await within(calls.close())
-    assert heeded.is_set()
+    assert len(cancelled) == 3
 
 
 async def test_a_function_may_have_bounds_of_its_own(call: Call) -> None:

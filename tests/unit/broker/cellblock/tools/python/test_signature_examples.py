@@ -14,7 +14,6 @@ Where the specification's examples and its algorithm differ, the algorithm stand
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Optional, TypedDict, Union
@@ -27,20 +26,6 @@ from cellblock import tool
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import read_tool
 from support.tool_schemas import BOXED_STRING, data_of, gives, made, output, properties
-
-# ---- Input Schema Generation ---------------------------------------------------------------------------
-
-
-@tool()
-def variadic(*args: int, **kwargs: str) -> None:
-    """As in "Fallback Behavior"."""
-
-
-def test_fallback_behavior(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(variadic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "variadic" in caplog.text and "*args" in caplog.text
-
 
 # ---- Output Schema Generation --------------------------------------------------------------------------
 
@@ -180,24 +165,31 @@ class Odd:
     """A type that pydantic knows nothing of."""
 
 
-def test_complex_generics(caplog: pytest.LogCaptureFixture) -> None:
-    def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
-
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        python_tool = made(exotic)
-    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
-    assert python_tool.output_schema is None
-    assert caplog.text.count("Odd") >= 2, "a reason for the input, and one for the output"
+@tool()
+def variadic(*args: int, **kwargs: str) -> None:
+    """As in "Fallback Behavior"."""
 
 
-def test_dynamic_types(caplog: pytest.LogCaptureFixture) -> None:
+def exotic(callbacks: dict[str, list[Odd]]) -> list[Odd]: ...
+
+
+def dynamic(value: Missing) -> None:  # noqa: F821 # pyright: ignore
     """A type that only exists at run time is as good as any other where it can be found, else nothing is known."""
 
-    def dynamic(value: Missing) -> None: ...  # noqa: F821 # pyright: ignore
 
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(dynamic).input_schema == {"type": "object", "additionalProperties": True}
-    assert "Missing" in caplog.text
+@pytest.mark.parametrize(
+    ("function", "said", "times"),
+    [(variadic, "*args", 1), (exotic, "Odd", 2), (dynamic, "Missing", 1)],
+    ids=["variadic", "complex generics", "dynamic types"],
+)
+def test_fallback_behavior(
+    told: pytest.LogCaptureFixture, function: Callable[..., Any], said: str, times: int
+) -> None:
+    python_tool = made(function)
+    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
+    assert (python_tool.output_schema is None) == (function is exotic)
+    assert function.__name__ in told.text
+    assert told.text.count(said) >= times, "a reason for the input, and one for the output"
 
 
 # ---- Schema Caching ------------------------------------------------------------------------------------
@@ -496,11 +488,10 @@ async def custom_tool(**kwargs: Any) -> str:
     return kwargs.get("custom_field", "default")
 
 
-async def test_explicit_schema_override(caplog: pytest.LogCaptureFixture) -> None:
+async def test_explicit_schema_override(told: pytest.LogCaptureFixture) -> None:
     """It is used as it is; that `**kwargs` has no schema of its own is then nothing to tell."""
-    with caplog.at_level(logging.DEBUG, "cellblock"):
-        assert made(custom_tool).input_schema == CUSTOM_SCHEMA
-    assert caplog.text == ""
+    assert made(custom_tool).input_schema == CUSTOM_SCHEMA
+    assert told.text == ""
     assert await gives(custom_tool, custom_field="b") == {"result": "b"}
 
 

@@ -42,183 +42,6 @@ SHAPE: dict[str, Any] = {
     ]
 }
 
-VIOLATIONS: list[tuple[Any, Any, str, str, str, str]] = [
-    # schema, value, keyword, path, expected, received
-    (FILE, {}, "required", "/path", "string", "undefined"),
-    (FILE, [], "type", "", "object", "empty array"),
-    (FILE, "x", "type", "", "object", 'string "x"'),
-    (FILE, None, "type", "", "object", "null"),
-    (FILE, {"path": 5}, "type", "/path", "string", "number 5"),
-    (FILE, {"path": 5.5}, "type", "/path", "string", "number 5.5"),
-    (FILE, {"path": True}, "type", "/path", "string", "boolean true"),
-    (FILE, {"path": {"a": 1}}, "type", "/path", "string", "object with the properties a"),
-    (FILE, {"path": ["a", "b"]}, "type", "/path", "string", "array of 2 items"),
-    (FILE, {"path": ""}, "minLength", "/path", "a string of at least 1 character", 'string ""'),
-    (FILE, {"path": "a", "mode": "raed"}, "enum", "/mode", 'one of "read" or "write"', 'string "raed"'),
-    (FILE, {"path": "a", "lines": "3"}, "type", "/lines", "integer or null", 'string "3"'),
-    (FILE, {"path": "a", "lines": 0}, "minimum", "/lines", "at least 1", "number 0"),
-    (FILE, {"path": "a", "lines": 101}, "maximum", "/lines", "at most 100", "number 101"),
-    (FILE, {"path": "a", "lines": 1.5}, "type", "/lines", "integer or null", "number 1.5"),
-    (FILE, {"path": "a", "tags": ["x", 1]}, "type", "/tags/1", "string", "number 1"),
-    (
-        FILE,
-        {"path": "a", "tags": ["x", "y", "z"]},
-        "maxItems",
-        "/tags",
-        "an array of at most 2 items",
-        "array of 3 items",
-    ),
-    (
-        FILE,
-        {"path": "a", "tags": ["x", "x"]},
-        "uniqueItems",
-        "/tags",
-        "an array whose items all differ",
-        "array of 2 items",
-    ),
-    (FILE, {"path": "a", "owner": {}}, "required", "/owner/id", "integer", "undefined"),
-    (
-        FILE,
-        {"path": "a", "owner": {"id": 1, "email": "x"}},
-        "additionalProperties",
-        "/owner/email",
-        "no property of this name",
-        'string "x"',
-    ),
-    (
-        STRICT,
-        {"path": "a", "x/y~z": 1},
-        "additionalProperties",
-        "/x~1y~0z",
-        "no property of this name",
-        "number 1",
-    ),
-    (STRICT, {"pth": "a"}, "additionalProperties", "/pth", "no property of this name", 'string "a"'),
-    ({"const": 5}, 6, "const", "", "5", "number 6"),
-    ({"exclusiveMinimum": 5}, 5, "exclusiveMinimum", "", "more than 5", "number 5"),
-    ({"exclusiveMaximum": 5}, 5, "exclusiveMaximum", "", "less than 5", "number 5"),
-    ({"multipleOf": 5}, 6, "multipleOf", "", "a multiple of 5", "number 6"),
-    ({"maxLength": 2}, "äöü", "maxLength", "", "a string of at most 2 characters", 'string "äöü"'),
-    ({"maxLength": 1}, "👍🏽", "maxLength", "", "a string of at most 1 character", 'string "👍🏽"'),
-    ({"pattern": "^a+$"}, "b", "pattern", "", "a string that matches the pattern ^a+$", 'string "b"'),
-    ({"minItems": 1}, [], "minItems", "", "an array of at least 1 item", "empty array"),
-    (
-        {"minProperties": 2},
-        {"a": 1},
-        "minProperties",
-        "",
-        "an object with at least 2 properties",
-        "object with the properties a",
-    ),
-    (
-        {"maxProperties": 0},
-        {"a": 1},
-        "maxProperties",
-        "",
-        "an object with at most 0 properties",
-        "object with the properties a",
-    ),
-    (
-        {"contains": {"type": "null"}},
-        [1],
-        "contains",
-        "",
-        "an array with items that fit `contains`",
-        "array of 1 item",
-    ),
-    ({"not": {"type": "string"}}, "a", "not", "", "other than what the schema excludes", 'string "a"'),
-    (False, {}, "falseSchema", "", "left out", "empty object"),
-    ({"properties": {"a": False}}, {"a": 1}, "falseSchema", "/a", "left out", "number 1"),
-    (
-        {"propertyNames": {"maxLength": 2}},
-        {"abc": 1},
-        "propertyNames",
-        "/abc",
-        "a string of at most 2 characters",
-        'string "abc"',
-    ),
-    ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "required", "/b", "any value", "undefined"),
-    (
-        {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
-        {"b": 1},
-        "unevaluatedProperties",
-        "/b",
-        "no property of this name",
-        "number 1",
-    ),
-    ({"prefixItems": [{}], "items": False}, [1, 2], "falseSchema", "/1", "left out", "number 2"),
-    (
-        {"if": {"type": "string"}, "then": {"minLength": 3}},
-        "a",
-        "minLength",
-        "",
-        "a string of at least 3 characters",
-        'string "a"',
-    ),
-    ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5, "anyOf", "", "string or null", "number 5"),
-    ({"anyOf": [{"const": "a"}, {"const": "b"}]}, "c", "anyOf", "", '"a" or "b"', 'string "c"'),
-    (
-        {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]},
-        ["a", 1],
-        "type",
-        "/1",
-        "string",
-        "number 1",
-    ),
-    (SHAPE, {"kind": "square"}, "required", "/w", "number", "undefined"),
-    (SHAPE, {"kind": "circle", "r": "1"}, "type", "/r", "number", 'string "1"'),
-    (SHAPE, {"kind": "sqare", "w": 1}, "anyOf", "/kind", '"circle" or "square"', 'string "sqare"'),
-    (
-        {"oneOf": [{"type": "string"}, {"minLength": 1}]},
-        "a",
-        "oneOf",
-        "",
-        "of only one of the alternatives",
-        'string "a"',
-    ),
-    (
-        {"type": "array", "items": {"type": "integer"}},
-        {"a": 1},
-        "type",
-        "",
-        "array",
-        "object with the properties a",
-    ),
-    ({"type": "string"}, {}, "type", "", "string", "empty object"),
-    (
-        {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True},
-        5,
-        "exclusiveMinimum",
-        "",
-        "more than 5",
-        "number 5",
-    ),
-    (
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            "items": [{"type": "string"}],
-            "additionalItems": False,
-        },
-        ["a", 1],
-        "additionalItems",
-        "",
-        "an array of at most 1 item",
-        "array of 2 items",
-    ),
-    (
-        {
-            "$schema": "https://json-schema.org/draft/2019-09/schema",
-            "$ref": "#/$defs/a",
-            "$defs": {"a": {"type": "null"}},
-        },
-        1,
-        "type",
-        "",
-        "null",
-        "number 1",
-    ),
-]
-
 
 def violation(schema: Any, value: Any) -> Violation:
     found = InputValidator(schema).check(value)
@@ -226,7 +49,185 @@ def violation(schema: Any, value: Any) -> Violation:
     return found
 
 
-@pytest.mark.parametrize(("schema", "value", "keyword", "path", "expected", "received"), VIOLATIONS)
+@pytest.mark.parametrize(
+    ("schema", "value", "keyword", "path", "expected", "received"),
+    [
+        # schema, value, keyword, path, expected, received
+        (FILE, {}, "required", "/path", "string", "undefined"),
+        (FILE, [], "type", "", "object", "empty array"),
+        (FILE, "x", "type", "", "object", 'string "x"'),
+        (FILE, None, "type", "", "object", "null"),
+        (FILE, {"path": 5}, "type", "/path", "string", "number 5"),
+        (FILE, {"path": 5.5}, "type", "/path", "string", "number 5.5"),
+        (FILE, {"path": True}, "type", "/path", "string", "boolean true"),
+        (FILE, {"path": {"a": 1}}, "type", "/path", "string", "object with the properties a"),
+        (FILE, {"path": ["a", "b"]}, "type", "/path", "string", "array of 2 items"),
+        (FILE, {"path": ""}, "minLength", "/path", "a string of at least 1 character", 'string ""'),
+        (FILE, {"path": "a", "mode": "raed"}, "enum", "/mode", 'one of "read" or "write"', 'string "raed"'),
+        (FILE, {"path": "a", "lines": "3"}, "type", "/lines", "integer or null", 'string "3"'),
+        (FILE, {"path": "a", "lines": 0}, "minimum", "/lines", "at least 1", "number 0"),
+        (FILE, {"path": "a", "lines": 101}, "maximum", "/lines", "at most 100", "number 101"),
+        (FILE, {"path": "a", "lines": 1.5}, "type", "/lines", "integer or null", "number 1.5"),
+        (FILE, {"path": "a", "tags": ["x", 1]}, "type", "/tags/1", "string", "number 1"),
+        (
+            FILE,
+            {"path": "a", "tags": ["x", "y", "z"]},
+            "maxItems",
+            "/tags",
+            "an array of at most 2 items",
+            "array of 3 items",
+        ),
+        (
+            FILE,
+            {"path": "a", "tags": ["x", "x"]},
+            "uniqueItems",
+            "/tags",
+            "an array whose items all differ",
+            "array of 2 items",
+        ),
+        (FILE, {"path": "a", "owner": {}}, "required", "/owner/id", "integer", "undefined"),
+        (
+            FILE,
+            {"path": "a", "owner": {"id": 1, "email": "x"}},
+            "additionalProperties",
+            "/owner/email",
+            "no property of this name",
+            'string "x"',
+        ),
+        (
+            STRICT,
+            {"path": "a", "x/y~z": 1},
+            "additionalProperties",
+            "/x~1y~0z",
+            "no property of this name",
+            "number 1",
+        ),
+        (STRICT, {"pth": "a"}, "additionalProperties", "/pth", "no property of this name", 'string "a"'),
+        ({"const": 5}, 6, "const", "", "5", "number 6"),
+        ({"exclusiveMinimum": 5}, 5, "exclusiveMinimum", "", "more than 5", "number 5"),
+        ({"exclusiveMaximum": 5}, 5, "exclusiveMaximum", "", "less than 5", "number 5"),
+        ({"multipleOf": 5}, 6, "multipleOf", "", "a multiple of 5", "number 6"),
+        ({"maxLength": 2}, "äöü", "maxLength", "", "a string of at most 2 characters", 'string "äöü"'),
+        ({"maxLength": 1}, "👍🏽", "maxLength", "", "a string of at most 1 character", 'string "👍🏽"'),
+        ({"pattern": "^a+$"}, "b", "pattern", "", "a string that matches the pattern ^a+$", 'string "b"'),
+        ({"minItems": 1}, [], "minItems", "", "an array of at least 1 item", "empty array"),
+        (
+            {"minProperties": 2},
+            {"a": 1},
+            "minProperties",
+            "",
+            "an object with at least 2 properties",
+            "object with the properties a",
+        ),
+        (
+            {"maxProperties": 0},
+            {"a": 1},
+            "maxProperties",
+            "",
+            "an object with at most 0 properties",
+            "object with the properties a",
+        ),
+        (
+            {"contains": {"type": "null"}},
+            [1],
+            "contains",
+            "",
+            "an array with items that fit `contains`",
+            "array of 1 item",
+        ),
+        ({"not": {"type": "string"}}, "a", "not", "", "other than what the schema excludes", 'string "a"'),
+        (False, {}, "falseSchema", "", "left out", "empty object"),
+        ({"properties": {"a": False}}, {"a": 1}, "falseSchema", "/a", "left out", "number 1"),
+        (
+            {"propertyNames": {"maxLength": 2}},
+            {"abc": 1},
+            "propertyNames",
+            "/abc",
+            "a string of at most 2 characters",
+            'string "abc"',
+        ),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "required", "/b", "any value", "undefined"),
+        (
+            {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
+            {"b": 1},
+            "unevaluatedProperties",
+            "/b",
+            "no property of this name",
+            "number 1",
+        ),
+        ({"prefixItems": [{}], "items": False}, [1, 2], "falseSchema", "/1", "left out", "number 2"),
+        (
+            {"if": {"type": "string"}, "then": {"minLength": 3}},
+            "a",
+            "minLength",
+            "",
+            "a string of at least 3 characters",
+            'string "a"',
+        ),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 5, "anyOf", "", "string or null", "number 5"),
+        ({"anyOf": [{"const": "a"}, {"const": "b"}]}, "c", "anyOf", "", '"a" or "b"', 'string "c"'),
+        (
+            {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]},
+            ["a", 1],
+            "type",
+            "/1",
+            "string",
+            "number 1",
+        ),
+        (SHAPE, {"kind": "square"}, "required", "/w", "number", "undefined"),
+        (SHAPE, {"kind": "circle", "r": "1"}, "type", "/r", "number", 'string "1"'),
+        (SHAPE, {"kind": "sqare", "w": 1}, "anyOf", "/kind", '"circle" or "square"', 'string "sqare"'),
+        (
+            {"oneOf": [{"type": "string"}, {"minLength": 1}]},
+            "a",
+            "oneOf",
+            "",
+            "of only one of the alternatives",
+            'string "a"',
+        ),
+        (
+            {"type": "array", "items": {"type": "integer"}},
+            {"a": 1},
+            "type",
+            "",
+            "array",
+            "object with the properties a",
+        ),
+        ({"type": "string"}, {}, "type", "", "string", "empty object"),
+        (
+            {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True},
+            5,
+            "exclusiveMinimum",
+            "",
+            "more than 5",
+            "number 5",
+        ),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "items": [{"type": "string"}],
+                "additionalItems": False,
+            },
+            ["a", 1],
+            "additionalItems",
+            "",
+            "an array of at most 1 item",
+            "array of 2 items",
+        ),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2019-09/schema",
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"type": "null"}},
+            },
+            1,
+            "type",
+            "",
+            "null",
+            "number 1",
+        ),
+    ],
+)
 def test_a_violation_names_place_expected_and_received(
     schema: Any, value: Any, keyword: str, path: str, expected: str, received: str
 ) -> None:
@@ -317,36 +318,6 @@ def test_cutting_a_large_value_for_the_explanation_never_invents_a_violation() -
     assert violation(schema, {"a": [1] * 60, "s": "x" * 30_000, "n": 5}).path == "/n"
 
 
-ODD: list[Any] = [
-    {"type": 5},
-    {"type": "file"},
-    {"type": ["string", None]},
-    {"required": True},
-    {"required": ["b", "b"]},
-    {"allOf": 5},
-    {"allOf": [5]},
-    {"enum": 5},
-    {"minimum": "1"},
-    {"minLength": -1},
-    {"multipleOf": 0},
-    {"anyOf": [{"type": "any"}, {"multipleOf": 0, "minLength": "3"}]},
-]
-
-UNUSABLE: list[Any] = [
-    {"properties": []},
-    {"properties": {"a": 5}},
-    {"items": 5},
-    {"$ref": "#"},
-    {"allOf": [{"$ref": "#"}]},
-    {"$schema": "http://json-schema.org/draft-03/schema#"},
-    {"$schema": "https://example.com/own"},
-    {"$schema": 5},
-    {"x": {1: 2}},
-    {"properties": {"a": {"const": "\ud800"}}},
-    {"properties": {"a": {"$id": "https://example.com/b", "$ref": "#/$defs/c"}}},
-]
-
-
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"),
     [
@@ -385,7 +356,24 @@ def test_a_schema_of_an_older_draft_that_does_not_say_so_is_checked(
     assert InputValidator(schema, strict=True).check(right) is not None
 
 
-@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": 5},
+        {"type": "file"},
+        {"type": ["string", None]},
+        {"required": True},
+        {"required": ["b", "b"]},
+        {"allOf": 5},
+        {"allOf": [5]},
+        {"enum": 5},
+        {"minimum": "1"},
+        {"minLength": -1},
+        {"multipleOf": 0},
+        {"anyOf": [{"type": "any"}, {"multipleOf": 0, "minLength": "3"}]},
+    ],
+    ids=str,
+)
 def test_the_rest_is_checked_where_a_keyword_has_a_value_that_it_cannot_have(
     odd: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -399,7 +387,23 @@ def test_the_rest_is_checked_where_a_keyword_has_a_value_that_it_cannot_have(
     assert not InputValidator(schema, strict=True).is_checking
 
 
-@pytest.mark.parametrize("schema", UNUSABLE, ids=lambda schema: ascii(schema))
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": []},
+        {"properties": {"a": 5}},
+        {"items": 5},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"$schema": "http://json-schema.org/draft-03/schema#"},
+        {"$schema": "https://example.com/own"},
+        {"$schema": 5},
+        {"x": {1: 2}},
+        {"properties": {"a": {"const": "\ud800"}}},
+        {"properties": {"a": {"$id": "https://example.com/b", "$ref": "#/$defs/c"}}},
+    ],
+    ids=lambda schema: ascii(schema),
+)
 def test_an_unusable_schema_accepts_everything_and_warns_once(
     schema: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -232,7 +232,6 @@ STREAM = (
     b': hello\n\nevent: message\r\nid: 7\r\ndata: {"a":1}\r\n\r\ndata:x\rdata: y\r\r\n\ndata\n\nretry: 5\n\n'
     b"data: last\n\nnever: ends"
 )
-DATA = [b'{"a":1}', b"x\ny", b"last"]
 
 
 def test_events_at_any_cut() -> None:
@@ -243,7 +242,7 @@ def test_events_at_any_cut() -> None:
             step = source.choice([1, 2, 3, 10, 100])
             found += [event.data for event in splitter.feed(STREAM[at : at + step]) if event.data]
             at += step
-        assert found == DATA
+        assert found == [b'{"a":1}', b"x\ny", b"last"]
         assert splitter.held == len(b"never: ends")
 
 
@@ -400,9 +399,6 @@ def members() -> bytes:
     return b"{%s}" % b",".join(b'"%d":1' % number for number in range(SIZE // 11))
 
 
-Body = Callable[[], bytes]
-
-
 def script_gets(body: bytes) -> object:
     """The first bytes of what a script gets of a result."""
     result: ToolResult = carried(sdk_result("tools/call", Result(1, body), None)["_meta"])
@@ -443,7 +439,7 @@ def contents(body: bytes) -> int:
     ],
 )
 async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
-    taken: Callable[[bytes], object], body: Body, gets: object
+    taken: Callable[[bytes], object], body: Callable[[], bytes], gets: object
 ) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
     made = body()

@@ -70,8 +70,9 @@ async def works(check: Check) -> bool:
     return len((await check(WRONG)).faults) == 1
 
 
-async def started(checker: TypeChecker, check: Check) -> list[psutil.Process]:
-    """The checker's processes: the compiler and, where there is one, the bubblewrap around it."""
+@pytest.fixture
+async def processes(checker: TypeChecker, check: Check) -> list[psutil.Process]:
+    """The checker's processes once it has begun: the compiler and, where there is one, the bubblewrap around it."""
     await check("1;")
     assert checker.pid is not None
     outer = psutil.Process(checker.pid)
@@ -121,8 +122,9 @@ async def test_checks_at_the_same_time_do_not_mix(faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
-async def test_a_dead_compiler_is_replaced(checker: TypeChecker, check: Check, number: int) -> None:
-    processes = await started(checker, check)
+async def test_a_dead_compiler_is_replaced(
+    check: Check, number: int, processes: list[psutil.Process]
+) -> None:
     os.kill(processes[-1].pid, number)
     await gone(processes[-1:])
     # The next check may come before the loop has heard of the death; then it says so, and the one after it works.
@@ -144,8 +146,9 @@ async def stop(process: psutil.Process) -> None:
     await until(all_stopped, "every thread of the compiler is stopped")
 
 
-async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker, check: Check) -> None:
-    processes = await started(checker, check)
+async def test_a_compiler_that_hangs_is_killed_at_the_bound(
+    check: Check, processes: list[psutil.Process]
+) -> None:
     await stop(processes[-1])
     assert await check(WRONG, bound_seconds=0.3) == Checked(gave_up="it took over 0.3 s")
     await gone(processes)
@@ -153,9 +156,8 @@ async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker
 
 
 async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
-    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch, processes: list[psutil.Process]
 ) -> None:
-    processes = await started(checker, check)
     await stop(processes[-1])
     session: Any = checker._session  # pyright: ignore[reportPrivateUsage]
     asked = AsyncMock(wraps=session.request)
@@ -201,8 +203,9 @@ async def test_a_lost_compiler_is_reaped_before_close_returns(
     assert lost._exited.is_set()
 
 
-async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
-    processes = await started(checker, check)
+async def test_close_leaves_no_process(
+    checker: TypeChecker, check: Check, processes: list[psutil.Process]
+) -> None:
     await checker.close()
     await gone(processes)
     assert (await check("1;")).gave_up == "Cellblock is closing"
@@ -260,8 +263,8 @@ async def test_a_compiler_that_does_not_run_is_given_up_on(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-async def test_the_compiler_is_bounded_and_sees_no_files(checker: TypeChecker, check: Check) -> None:
-    *outer, inner = await started(checker, check)
+async def test_the_compiler_is_bounded_and_sees_no_files(processes: list[psutil.Process]) -> None:
+    *outer, inner = processes
     assert inner.rlimit(psutil.RLIMIT_DATA)[1] == compiler.MEMORY_BOUND_BYTES
     assert inner.rlimit(psutil.RLIMIT_FSIZE)[1] == 0
     assert set(inner.environ()) <= {"GOMEMLIMIT", "GOTRACEBACK", "PWD"}

@@ -11,8 +11,6 @@ from typing import Any
 import deno
 import pytest
 
-Misfits = Callable[[Iterable[tuple[Any, list[Any]]]], list[list[bool]]]
-
 _CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}
 _PLACE = re.compile(r"^    at file://\S*/(\w+)(?:\.d)?\.ts:(\d+):\d+$", re.MULTILINE)
 
@@ -48,7 +46,7 @@ def check(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def misfits(tmp_path: Path) -> Misfits:
+def misfits(tmp_path: Path) -> Callable[[Iterable[tuple[Any, list[Any]]]], list[list[bool]]]:
     """For many types and their values, in one run: which values the compiler refuses.
 
     Takes (TypeText, values) pairs. Fails when a declared type itself does not compile.

@@ -260,10 +260,9 @@ def test_recursive_definitions_are_named_after_the_tool_and_themselves() -> None
 # ---- case by case and at random: what a validator lets through compiles, and little else -----------------
 
 
-FOLDER = Path(__file__).parents[5] / "fixtures" / "jsonschema_cases"
 CASES: list[dict[str, Any]] = [
     {"file": path.stem, **case}
-    for path in sorted(FOLDER.glob("*.json"))
+    for path in sorted((Path(__file__).parents[5] / "fixtures" / "jsonschema_cases").glob("*.json"))
     for case in json.loads(path.read_text("utf-8"))
 ]
 

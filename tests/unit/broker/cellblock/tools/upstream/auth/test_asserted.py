@@ -41,9 +41,9 @@ async def identity(folder: Path, known: Provider, refresh_token: str | None = "r
     record = LoginRecord(
         server_url=known.issuer, person=PERSON, client=client, server_metadata=metadata, since=1.0
     )
-    tokens = OAuthToken(access_token="over", refresh_token=refresh_token, expires_in=0)
+    over = OAuthToken(access_token="over", refresh_token=refresh_token, expires_in=0)
     place = place_of(LocalStore(folder), known.issuer, AuthSettings(keyring="off"), PERSON)
-    await place.save(record.with_tokens(tokens))
+    await place.save(record.with_tokens(over))
     return KeptIdentity("wiki", place, Redactor(ServerConfig(url="https://wiki.example/mcp")), None)
 
 

@@ -130,13 +130,6 @@ def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
     assert re.fullmatch("read .* scope-999", wanted.wanted_scope or "")
 
 
-GREETED: dict[str, Any] = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {"tools": {}},
-    "serverInfo": {"name": "notes", "version": "1"},
-}
-
-
 class Greeting(Answering):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
@@ -150,7 +143,14 @@ class Greeting(Answering):
         self.server.seen.append((method, self.headers.get("Mcp-Session-Id")))
         answers: dict[str, tuple[int, dict[str, Any] | None]] = {
             "server/discover": (404, None),
-            "initialize": (200, GREETED),
+            "initialize": (
+                200,
+                {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "notes", "version": "1"},
+                },
+            ),
             "notifications/initialized": (202, None),
             "tools/list": (self.server.status, {"tools": []}),
         }
@@ -247,19 +247,18 @@ async def listener() -> AsyncIterator[RedirectListener]:
 
 
 async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener) -> None:
-    for target, status in [
-        (f"/callback?code=x&state={'t' * 43}", b"400"),
-        ("/callback?code=x", b"400"),
-        (f"/callback?code=x&state={STATE}&state={STATE}", b"400"),
-        (f"/callback?code=x&state={STATE}%ff", b"400"),
-        (f"/?code=x&state={STATE}", b"404"),
-        (f"//callback?code=x&state={STATE}", b"404"),
-        ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), b"400"),
+    for target, how, status in [
+        (f"/callback?code=x&state={'t' * 43}", {}, b"400"),
+        ("/callback?code=x", {}, b"400"),
+        (f"/callback?code=x&state={STATE}&state={STATE}", {}, b"400"),
+        (f"/callback?code=x&state={STATE}%ff", {}, b"400"),
+        (f"/?code=x&state={STATE}", {}, b"404"),
+        (f"//callback?code=x&state={STATE}", {}, b"404"),
+        ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), {}, b"400"),
+        (f"/callback?code=x&state={STATE}", {"host": "evil.example"}, b"404"),
+        (f"/callback?code=x&state={STATE}", {"method": "POST"}, b"405"),
     ]:
-        assert (await ask(listener, target)).split()[1] == status, target
-    ours = f"/callback?code=x&state={STATE}"
-    assert (await ask(listener, ours, host="evil.example")).split()[1] == b"404"
-    assert (await ask(listener, ours, method="POST")).split()[1] == b"405"
+        assert (await ask(listener, target, **how)).split()[1] == status, target
     page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
     assert page.split()[1] == b"200"
     assert b"default-src 'none'" in page and b"no-store" in page
