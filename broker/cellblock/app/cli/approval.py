@@ -98,8 +98,11 @@ def _told(
     parsed: argparse.Namespace, lines: Sequence[str], differing: list[str], chosen: Sequence[ToolDefinition]
 ) -> int:
     text, approved = "\n".join(lines), [tool.name for tool in chosen]
-    report = {"server": parsed.server, "differing": differing, "approved": approved, "text": text}
-    answer(parsed, report, f"{text}\n")
+    answer(
+        parsed,
+        {"server": parsed.server, "differing": differing, "approved": approved, "text": text},
+        f"{text}\n",
+    )
     return EXIT_OK if approved or not differing else EXIT_NO
 
 

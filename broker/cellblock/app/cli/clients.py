@@ -327,12 +327,15 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
         if one.fate == "added":
             lines += entry_lines(one, paint)
     lines += [
-        f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
-        for name in step.given_back
-    ]
-    lines += [f"  {name} cannot be read here: it is given back as it was" for name in step.unread]
-    lines += [
-        f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
+        *(
+            f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
+            for name in step.given_back
+        ),
+        *(f"  {name} cannot be read here: it is given back as it was" for name in step.unread),
+        *(
+            f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock"
+            for name in step.plan.needed
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -128,7 +128,6 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
         settings = checked.usable()
     broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
-
     report = await _examine(parsed, broker, f"{where.host}:{where.port}", tls)
     report.warnings[:0] = warnings
     answer(parsed, report.as_json(), report.as_text(Painter(sys.stdout)) + "\n")

@@ -198,7 +198,6 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
         raise ConfigError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise ConfigError(f"Cannot write {file}: {error}.", hint="Use another --state-dir.") from None
-
     sys.stdout.write(f"{file}\n")
     return EXIT_OK
 

@@ -405,9 +405,12 @@ def _opencode(files: _Files) -> Iterator[_Rule]:
         yield from _opencode_rules(files.data(file), shown_path(file))
         for kind in ("agent", "agents", "mode"):
             agents += [(shown(file, kind, name), one) for name, one in _items(files.value(file, kind))]
-    for folder in (home, project / ".opencode"):
-        for kind in ("agent", "agents", "mode", "modes"):
-            agents += [(shown_path(one), files.data(one)) for one in files.in_folder(folder / kind, "*.md")]
+    agents += [
+        (shown_path(one), files.data(one))
+        for folder in (home, project / ".opencode")
+        for kind in ("agent", "agents", "mode", "modes")
+        for one in files.in_folder(folder / kind, "*.md")
+    ]
     for place, agent in agents:
         for rule in _opencode_rules(agent, place) if is_object(agent) else ():
             yield replace(rule, denies=False, agent=True)

@@ -397,8 +397,11 @@ def object_in(path: Path, text: str, form: Format) -> dict[str, Any]:
     try:
         data = read(text, form)
     except SyntaxFault as error:
-        why = f"line {error.position.line}, column {error.position.column}: {error.message}"
-        raise UnreadableFile(path, why, "Mend it, then try again.") from None
+        raise UnreadableFile(
+            path,
+            f"line {error.position.line}, column {error.position.column}: {error.message}",
+            "Mend it, then try again.",
+        ) from None
     except EditFault as error:
         raise UnreadableFile(path, str(error).removesuffix("."), "Mend it first.") from None
     if data is not None and not is_object(data):

@@ -266,8 +266,7 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
             file, given = resolved[name].get("envFile"), resolved[name].get("env", {})
             if isinstance(file, str) and "${" not in file and is_object(given):
-                variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
-                resolved[name]["env"] = variables | given
+                resolved[name]["env"] = resolver.variables(file, (SERVERS_KEY, name, "envFile")) | given
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
             if resolver.missing:

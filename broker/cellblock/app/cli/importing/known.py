@@ -61,10 +61,9 @@ class Client:
     @property
     def detected(self) -> bool:
         """Says whether the client seems to be on this machine: by its program, its file, or that file's folder."""
-        if self.program is not None and shutil.which(self.program):
-            return True
+        has_program = self.program is not None and shutil.which(self.program) is not None
         # `~` itself is there on every machine.
-        return any(file.exists() or _is_own_folder(file.parent) for file in self.files())
+        return has_program or any(file.exists() or _is_own_folder(file.parent) for file in self.files())
 
     def key(self, data: Mapping[str, Any]) -> KeyPath:
         """Returns the keys to Cellblock's entry in a file with this data."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import ValidationError
 
@@ -95,12 +95,7 @@ class Step:
         if not is_object(entry):
             return "?"
         command = entry.get("command")
-        if isinstance(command, str):
-            return command or "?"
-        try:
-            return urlsplit(str(entry.get("url"))).hostname or "?"
-        except ValueError:
-            return "?"
+        return (command if isinstance(command, str) else _parts(str(entry.get("url"))).hostname) or "?"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the step for machines; no values."""
@@ -428,12 +423,8 @@ def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
 
 def _address(url: str, server: str, replaced: Any) -> str:
     """Returns a URL with references for its password and for query values that are secrets."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return url
-    if password and looks_secret("password", password):
+    parts = _parts(url)
+    if parts.password and looks_secret("password", parts.password):
         # By its place: the same word may stand elsewhere in the URL.
         user, _, rest = parts.netloc.rpartition("@")
         name, _, written = user.partition(":")
@@ -488,11 +479,16 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
 
 
 def _origin(reached: str) -> str:
-    try:
-        parts = urlsplit(reached)
-    except ValueError:
-        return reached
+    parts = _parts(reached)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else reached
+
+
+def _parts(url: str) -> SplitResult:
+    """Returns the parts of a URL; empty ones of what is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _program(command: str, entry: Mapping[str, Any]) -> str:
