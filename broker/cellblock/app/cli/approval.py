@@ -70,8 +70,7 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     except PinError:
         if not parsed.all or parsed.show:
             raise
-        anew = Pins(origin).approving(origin, listed)
-        await asyncio.to_thread(store.write, server, anew, replace=True)
+        await asyncio.to_thread(store.write, server, Pins(origin).approving(origin, listed), replace=True)
         text = f"{server}: its pin file was damaged; all of its tools ({_count(listed)}) are pinned anew"
         return _told(parsed, [text], [tool.name for tool in listed], listed)
     # Before the first run nothing is pinned, and all is new to whoever approves it.

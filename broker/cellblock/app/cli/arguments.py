@@ -42,6 +42,11 @@ def default_file() -> Path:
     return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
 
 
+def other_file(parsed: argparse.Namespace) -> str | None:
+    """Returns the file that `--config` names; None where it is the `default_file`, or none is named."""
+    return None if parsed.config is None or Path(parsed.config) == default_file() else parsed.config
+
+
 class Parser(argparse.ArgumentParser):
     """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cellblock import __version__
-from cellblock.app.cli.arguments import UsageError, default_file
+from cellblock.app.cli.arguments import UsageError, other_file
 from cellblock.app.cli.streams import say
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, Certainty, Fault
@@ -107,7 +107,7 @@ async def ask_daemon(
         "what": what,
         "wanted": dict(wanted),
         "version": __version__,
-        "config": _mark(parsed),
+        "config": config_mark(other_file(parsed)),
         "shows": person.show is not None,
         "decides": person.decide is not None,
     }
@@ -212,7 +212,7 @@ class Answers:
                 send(failed="The daemon has ended what the command asked for.", usage=False)
 
     async def _unlike(self, asked: Mapping[str, Any], what: str) -> str | None:
-        if asked["config"] != _mark(self._parsed):
+        if asked["config"] != config_mark(other_file(self._parsed)):
             return "it has another configuration file"
         if what == STOP:
             return None
@@ -233,11 +233,6 @@ def _not_asked(address: str, why: str) -> DaemonUnavailable:
         f"The daemon at {address} is not asked: {why}.",
         hint="End it with `cellblock stop`, and start it anew.",
     )
-
-
-def _mark(parsed: argparse.Namespace) -> str:
-    is_own = parsed.config is None or Path(parsed.config) == default_file()
-    return config_mark(None if is_own else parsed.config)
 
 
 async def _answer(broker: Broker, what: str, wanted: Mapping[str, Any], person: Person) -> Any:

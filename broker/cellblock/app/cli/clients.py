@@ -51,7 +51,6 @@ class Step:
     are its own again, and `unread` which of their secrets are given back as they were."""
 
     name: str
-    client: Client
     file: ConfigFile
     key: KeyPath
     plan: Plan
@@ -244,7 +243,7 @@ def _step(
         }
     if changes:
         file.change(changes)
-    return Step(name, client, file, key, plan, list(before), unread)
+    return Step(name, file, key, plan, list(before), unread)
 
 
 def _secrets_made(file: ConfigFile) -> dict[str, str]:
@@ -311,8 +310,8 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     shown = shown_path(step.file.path)
     if not step.file.changed:
         how = "has no Cellblock" if uninstall else "is as it should be"
-        return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
-    lines = [paint(f"{step.client.title}: {shown}", "bold")]
+        return f"{paint(CLIENTS[step.name].title, 'bold')}: {shown} {how}.\n"
+    lines = [paint(f"{CLIENTS[step.name].title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _DIFFERENCE_SIGNS.get(line[:1])
         line = spelled_line(line)
@@ -361,7 +360,7 @@ def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> 
     if copy is not None:
         lines.append(f"The old file is {shown_path(copy)}")
     if not uninstall:
-        lines.append(step.client.next_step)
+        lines.append(CLIENTS[step.name].next_step)
     return "\n".join(lines) + "\n"
 
 
@@ -452,11 +451,13 @@ def place_for(secrets: int) -> Place:
 
 
 def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
-    lines = [paint("Found", "bold")]
-    lines += [f"  {shown_path(file)}: {counted(count, 'server')}" for file, count in search.files.items()]
-    lines += [
-        f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}"
-        for file, why in search.unreadable.items()
+    lines = [
+        paint("Found", "bold"),
+        *(f"  {shown_path(file)}: {counted(count, 'server')}" for file, count in search.files.items()),
+        *(
+            f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}"
+            for file, why in search.unreadable.items()
+        ),
     ]
     if not search.files and not search.unreadable:
         lines.append("  no file of any client")
@@ -478,11 +479,14 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
             *(f"  {paint(name, 'cyan')}" for name in plan.values),
         ]
     if plan.needed:
-        lines += ["", paint("To be set in the environment of Cellblock", "bold")]
         lines += [
-            f"  {paint(name, 'cyan')}{' (is set here)' if name in os.environ else ''}  its value is in "
-            f"{step.source}, {dotted(step.found.path)}"
-            for name, step in plan.needed.items()
+            "",
+            paint("To be set in the environment of Cellblock", "bold"),
+            *(
+                f"  {paint(name, 'cyan')}{' (is set here)' if name in os.environ else ''}  its value is in "
+                f"{step.source}, {dotted(step.found.path)}"
+                for name, step in plan.needed.items()
+            ),
         ]
     if not plan.added:
         lines += ["", "Nothing to import."]

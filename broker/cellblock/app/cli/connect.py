@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
-from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS, other_file
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.streams import warn
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -59,9 +59,8 @@ _DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 
 async def connect(parsed: argparse.Namespace) -> int:
     """Relays between the client and the daemon that the options name, until the client closes standard input."""
-    given = parsed.config is not None and Path(parsed.config) != default_file()
-    config = config_mark(parsed.config) if given and not parsed.no_start else None
-    find = partial(found_daemon, parsed, config)
+    given = None if parsed.no_start else other_file(parsed)
+    find = partial(found_daemon, parsed, None if given is None else config_mark(given))
     address = None if parsed.no_start else local_address(url_of(parsed))
 
     async def start(address: str) -> Link:

@@ -95,12 +95,11 @@ class Report:
         ]
         if self.daemon:
             parts.append([f"Daemon: {self.daemon}"])
-        states = [
-            f"{name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
-            for name, state in self.servers.items()
-        ]
         further = {
-            paint("Servers", "bold"): states,
+            paint("Servers", "bold"): [
+                f"{name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
+                for name, state in self.servers.items()
+            ],
             paint("Kept scripts that run", "bold"): [
                 f"{name}: {said}" for name, said in self.scripts.items()
             ],
@@ -204,8 +203,10 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         name = names.get(server_id, server_id)
         why = with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
-    faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
-    warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
+    warnings += [
+        f"{fault.text(str(fault.file))} {fault.hint}"
+        for fault in await asyncio.to_thread(overlay_faults, settings, broker.catalog)
+    ]
     for fault in idle_patterns(section.policy, broker.catalog):
         (problems if fault.slip_at else warnings).append(fault.sentence)
     # A journal of its own: the user's runs are kept beside it.

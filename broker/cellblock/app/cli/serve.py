@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
-from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.arguments import default_file, other_file
 from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
@@ -66,8 +66,8 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 def _on_terminal(parsed: argparse.Namespace) -> str:
     """Returns what a person is told who starts by hand what an editor is to start."""
-    named = Path(parsed.config or default_file()) != default_file()
-    option = f" --config {shlex.quote(parsed.config)}" if named else ""
+    other = other_file(parsed)
+    option = "" if other is None else f" --config {shlex.quote(other)}"
     return "\n  ".join(
         [
             "waiting for an MCP client on standard input, which is a terminal: an editor or agent is to start this.",

@@ -156,7 +156,6 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
 
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
     return Pages(
         facts,
         tally,
@@ -168,7 +167,9 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         secure=encrypted,
         restart=broker.restart_server if is_own else None,
         # Members of a team do not answer for each other.
-        parked=waiting if is_own else None,
+        parked=WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
+        if is_own
+        else None,
         save=broker.save if is_own else None,
     )
 

@@ -52,15 +52,10 @@ def service(parsed: argparse.Namespace) -> int:
             warn(text if launchd else text.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}"))
         # Of a file that lacks something yet, too.
         drain_ms = value_at(raw if settings is None else settings.model_dump(), DRAIN)
-    config = ["--config", str(Path(parsed.config).expanduser().absolute())] if parsed.config else []
     words = [
-        *own_command(),
-        "serve",
-        "--http",
-        parsed.http,
-        *config,
-        "--state-dir",
-        str(state_dir_of(parsed)),
+        *(*own_command(), "serve", "--http", parsed.http),
+        *(["--config", str(Path(parsed.config).expanduser().absolute())] if parsed.config else []),
+        *("--state-dir", str(state_dir_of(parsed))),
     ]
     drain_seconds = (drain_ms if isinstance(drain_ms, int) else HttpSettings().drain_ms) // 1000
     # Where programs such as npx and uvx are looked for: a service manager's own PATH has few folders.

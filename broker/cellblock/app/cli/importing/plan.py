@@ -384,9 +384,8 @@ class Secrets:
         value = unescaped(value)
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
         for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
-            if name not in self.variables and self.kept(name) not in (None, value):
-                continue
-            if self.variables.setdefault(name, value) == value:
+            is_free = name in self.variables or self.kept(name) in (None, value)
+            if is_free and self.variables.setdefault(name, value) == value:
                 return name
         raise AssertionError  # the numbers do not end
 
