@@ -81,8 +81,9 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     chosen = [] if parsed.show else _chosen(listed, differences, parsed.tools, parsed.all)
     lines = list(_report(server, listed, differences, pins))
     if chosen:
-        approved = pins.approving(origin, chosen)
-        if not await asyncio.to_thread(store.write, server, approved, replace=stamp is not None, only=stamp):
+        if not await asyncio.to_thread(
+            store.write, server, pins.approving(origin, chosen), replace=stamp is not None, only=stamp
+        ):
             raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
     elif differences and not parsed.show:

@@ -202,7 +202,6 @@ class Checked:
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
-
     settings: Settings | None = None
     """Holds the settings of a file without errors."""
 

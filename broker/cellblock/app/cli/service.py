@@ -143,12 +143,11 @@ def launchd_plist(words: Sequence[str], drain_seconds: int, path: str) -> str:
         "StandardOutPath": log,
         "StandardErrorPath": log,
     }
-    text = plistlib.dumps(settings, sort_keys=False).decode()
     note = (
         "<!-- Put this into ~/Library/LaunchAgents/cellblock.plist, then: "
         "launchctl bootstrap gui/$UID ~/Library/LaunchAgents/cellblock.plist -->\n"
     )
-    return text.replace("<plist", f"{note}<plist", 1)
+    return plistlib.dumps(settings, sort_keys=False).decode().replace("<plist", f"{note}<plist", 1)
 
 
 def _systemd_word(word: str) -> str:

@@ -50,8 +50,12 @@ WIDTH: Final = 100
 
 @reading(of_state)
 async def types(parsed: argparse.Namespace, settings: Settings) -> int:
-    wanted = {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json}
-    found = await _asked(parsed, settings, "types", wanted)
+    found = await _asked(
+        parsed,
+        settings,
+        "types",
+        {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json},
+    )
     if parsed.json:
         write_json(found)
     else:
@@ -83,12 +87,16 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
-    wanted = {
-        "query": parsed.query,
-        "types": parsed.types,
-        "options": {"server": parsed.server, "limit": parsed.limit},
-    }
-    found = await _asked(parsed, settings, "search", wanted)
+    found = await _asked(
+        parsed,
+        settings,
+        "search",
+        {
+            "query": parsed.query,
+            "types": parsed.types,
+            "options": {"server": parsed.server, "limit": parsed.limit},
+        },
+    )
     if parsed.types:
         write_data(found["found"])
     else:

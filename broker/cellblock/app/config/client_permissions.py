@@ -309,9 +309,9 @@ def _cursor(files: _Files) -> Iterator[_Rule]:
 
 
 def _vscode(files: _Files) -> Iterator[_Rule]:
+    key = "chat.tools.eligibleForAutoApproval"
     user = [settings_folder() / code / "User" / "settings.json" for code in CODES]
     for file in (*user, files.project / ".vscode" / "settings.json"):
-        key = "chat.tools.eligibleForAutoApproval"
         for name, may in _items(files.value(file, key)):
             if may is not True:
                 yield _Rule(shown(file, key), name if "/" in name else f"*/{name}")
