@@ -133,9 +133,11 @@ async def written(store: LoginStore) -> None:
     await within(store._writing)  # pyright: ignore
 
 
-@pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
+@pytest.mark.parametrize(
+    ("meanwhile", "left"), [("logs in", "theirs"), ("logs out", None), ("renews", "held")]
+)
 async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
-    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
+    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str, left: str | None
 ) -> None:
     before = record().model_copy(update={"since": 1.0})
     way = Cutting(postgres_url, short_path, after=False)
@@ -158,8 +160,7 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     way.cuts = False
     await written(broker)
     found = await login_of(postgres_server).load()
-    expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
-    assert (found and found.wanted_scope) == expected
+    assert (found and found.wanted_scope) == left
     way.close()
 
 
