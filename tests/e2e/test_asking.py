@@ -178,9 +178,7 @@ async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:
         assert await within(running.process.wait(), 60) == 0
 
 
-NEVER_READY = "import sys; sys.stdin.read()"
 USES_PLAIN = 'import { echo } from "@codemode/servers/plain"; console.log(await echo({ a: 1 }));'
-WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
 def configured(folder: Path) -> None:
@@ -202,7 +200,7 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
     """That server is never ready, and its bounds are ten minutes: a run that waited for it would not end here."""
     script = tmp_path / "script.js"
     script.write_text(USES_PLAIN)
-    slow = {"command": sys.executable, "args": ["-c", NEVER_READY]}
+    slow = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
     record = tmp_path / "ledger.jsonl"
     servers = {"plain": plain_server("--ledger", record), "slow": slow}
     bounds = {"connect_timeout_ms": 600_000, "list_wait_ms": 600_000}
@@ -214,7 +212,7 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
 
 async def test_a_run_boots_no_workers_for_others(tmp_path: Path) -> None:
     script = tmp_path / "script.js"
-    script.write_text(WAITS)
+    script.write_text('import { never } from "@codemode/servers/plain"; await never({});')
     configured(tmp_path)
     place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
     # The real one has the real host below it.

@@ -28,10 +28,6 @@ def login_file(place: World) -> Path:
     return file
 
 
-def without_tokens(place: World, *texts: str) -> bool:
-    return not any(token in text for token in place.tokens() for text in texts)
-
-
 async def whoami(place: World, **environment: str) -> Said:
     """A run that asks the server whose login it has."""
     script = place.folder / "script.js"
@@ -80,7 +76,7 @@ async def test_a_login_a_status_a_call_and_a_logout(tmp_path: Path) -> None:
         assert len(place.events("revoke")) == 1 and not list((place.state / "auth").glob("*.json"))
         assert place.tokens()
         said = [done.out, done.err, status.out, run.out, run.err, ended.out, ended.err]
-        assert without_tokens(place, *said)
+        assert not any(token in text for token in place.tokens() for text in said)
 
 
 async def test_a_server_of_the_newest_revision_alone(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from support.http_daemon import Daemon
 
 BOUND_SECONDS = 120
 
-ONE = "globalThis.__codemode_result__ = 1;"
 
 Outcome = subprocess.CompletedProcess[str]
 Place = tuple[object, ...]
@@ -269,7 +268,7 @@ def test_people_get_text_and_colour_and_machines_json(command: Any, home: Path, 
 
 def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "one.js"
-    script.write_text(ONE)
+    script.write_text("globalThis.__codemode_result__ = 1;")
     code, shown = on_a_terminal("run", script, home=home, FORCE_COLOR="1")
     assert code == 0 and json.loads(shown)["result"] == 1
 

@@ -164,8 +164,6 @@ async def test_grants_that_cannot_be_used_run_nothing(tmp_path: Path, grants: st
     assert not (tmp_path / "s").exists(), "nothing was started for it"
 
 
-BOUND_SECONDS = 120
-
 COMMANDS = {
     "run": ("run", "script.js"),
     "types": ("types", "--config", "cellblock.json"),
@@ -199,7 +197,7 @@ def shell(
         env={"PATH": os.environ["PATH"], "HOME": str(folder), **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=BOUND_SECONDS,
+        timeout=120,
     )
 
 

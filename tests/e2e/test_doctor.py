@@ -57,16 +57,14 @@ def test_the_trial_of_a_doctor_is_no_run_that_is_kept(tmp_path: Path) -> None:
     assert listed.out == "No run is kept.\n"
 
 
-NOTHING = {"command": "/nonexistent/nothing"}
 NO_NODE = {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}}
-NOBODY = {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True}
 
 
 @pytest.mark.parametrize(
     ("servers", "section", "code", "said"),
     [
         pytest.param(
-            {"plain": plain_server(), "broken": NOTHING},
+            {"plain": plain_server(), "broken": {"command": "/nonexistent/nothing"}},
             {},
             1,
             {
@@ -89,7 +87,7 @@ NOBODY = {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True}
             id="isolation that is off",
         ),
         pytest.param(
-            {"js": NO_NODE, "web": NOBODY},
+            {"js": NO_NODE, "web": {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True}},
             {},
             1,
             {

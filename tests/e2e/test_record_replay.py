@@ -28,7 +28,6 @@ from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
 from support.waits import until, within
 
-BOUND_SECONDS = 120
 SCRIPT = """import { echo } from "@codemode/servers/plain";
 const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two", big: 1234567890123456789n })]);
 console.log(new Date().toISOString(), Math.random());
@@ -36,10 +35,8 @@ globalThis.__codemode_result__ = { one, two, id: crypto.randomUUID() };
 """
 SECRET = "c0rrect-horse-battery"
 
-Outcome = subprocess.CompletedProcess[str]
 
-
-def ran(folder: Path, *arguments: object, code: int = 0) -> Outcome:
+def ran(folder: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs `cellblock`, which is to end so, in a folder that is its home, too."""
     done = subprocess.run(
         [str(forked_cellblock()), *map(str, arguments)],
@@ -47,7 +44,7 @@ def ran(folder: Path, *arguments: object, code: int = 0) -> Outcome:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=BOUND_SECONDS,
+        timeout=120,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -81,7 +78,7 @@ def test_a_recording_is_replayed_without_the_server(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = json.loads(command("replay", file).stdout)
     assert again["result"]["two"] == {"a": "two", "big": 1234567890123456789}
-    head = head_of(file)
+    head = json.loads(file.read_text().splitlines()[0])
     versions = {"madeBy": head["made_by"], "deno": head["deno"]}
     assert again.pop("replay") == {"same": True, "exact": True, **versions} and all(versions.values())
     parts = ("result", "logs", "diagnostics", "toolTrace")
@@ -123,10 +120,6 @@ def test_no_link_is_followed_and_nothing_is_run_for_it(command: Any, tmp_path: P
     done = command("record", "script.js", "-o", "run.cellrun", code=2)
     assert "is a symbolic link" in done.stderr and done.stdout == ""
     assert (tmp_path / "another").read_text() == "kept"
-
-
-def head_of(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text().splitlines()[0])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +208,12 @@ def test_a_script_that_is_not_started_is_not_recorded(command: Any, tmp_path: Pa
     assert not (tmp_path / "run.cellrun").exists()
 
 
-KEEPING: dict[str, Any] = {"journal": "all", "auth": {"keyring": "off"}, "typecheck": "off"}
+SECTION: dict[str, Any] = {
+    "journal": "all",
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+    "scripts": {"dir": "kept", "propose": ["token"]},
+}
 
 WAITS = """import { echo, never, give } from "@codemode/servers/plain";
 await echo({ text: "before" });
@@ -235,7 +233,7 @@ async def page(served: Daemon, path: str) -> Any:
 
 
 async def test_a_killed_daemon_leaves_what_was_known(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **KEEPING) as served:
+    async with daemon(tmp_path, **SECTION) as served:
         async with served.client() as client:
             done = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 1"}))
             whole = done.structured_content["usage"]["runId"]
@@ -262,7 +260,7 @@ async def test_a_killed_daemon_leaves_what_was_known(tmp_path: Path) -> None:
     assert outcomes == [("echo", "ok"), ("never", "may_have_run"), ("give", "ok")]
     assert [call["input"]["text"] for call in shown["values"]] == ["before", "under way", "answered"]
     # This one goes on with nothing that it finds (`tests/integration/test_going_on.py` has one that does).
-    async with daemon(tmp_path, **{**KEEPING, "journal": "off"}) as served:
+    async with daemon(tmp_path, **{**SECTION, "journal": "off"}) as served:
         assert [run["id"] for run in (await page(served, "/dashboard/kept"))["runs"]] == [lost["id"], whole]
         again = await page(served, f"/dashboard/runs/{lost['id']}")
         assert again["timeline"] == shown["timeline"] and "script" not in again and "values" not in again
@@ -282,12 +280,6 @@ import { list_issues } from "@codemode/servers/tracker";
 const { total } = await list_issues({ status: "open", label: 'bug' });
 globalThis.__codemode_result__ = { total, of: "open" };
 """
-SECTION: dict[str, Any] = {
-    "journal": "all",
-    "auth": {"keyring": "off"},
-    "typecheck": "off",
-    "scripts": {"dir": "kept", "propose": ["token"]},
-}
 
 
 def place(folder: Path) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from mcp import Client
 
 from support.asking_client import stdio
 from support.cellblock_zygote import forked_cellblock, forked_python, pid_of
-from support.commands import Piped, cellblock, piped
+from support.commands import Piped, piped
 from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -41,7 +41,6 @@ CLIENTS = (
     ("@modelcontextprotocol/client", "auto"),
 )
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
-CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
 CODE = """
 import { list_issues, get_issue } from "@codemode/servers/tracker";
@@ -126,7 +125,7 @@ async def driven(
 ) -> AsyncGenerator[Driven, None]:
     """A client that is connected; afterwards neither it nor a server that it started runs any more."""
     require(NODE, NODE_SERVERS / package.rpartition("/")[2])
-    words = (CLIENT_SCRIPT, NODE_SERVERS.parent.parent, package, era)
+    words = (Path(__file__).with_name("reference_client.mjs"), NODE_SERVERS.parent.parent, package, era)
     record = running.ledger if running else folder / "ledger.jsonl"
     async with piped(*words, program=NODE, stderr=None, limit=16 * 1024 * 1024) as process:
         client = Driven(process, record, running)
@@ -377,13 +376,6 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
     assert sorted(called[:2]) == [("git", "git_log"), ("time", "get_current_time")]
     assert called[2:] == [("filesystem", "write_file"), ("filesystem", "list_directory")]
     assert all(entry["ok"] for entry in response["toolTrace"])
-
-
-async def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository: Path) -> None:
-    words = ("run", "-", "--config", world["config"], "--state-dir", tmp_path / "s")
-    done = await cellblock(*words, given=world["code"].encode())
-    assert done.code == 0, done
-    check(json.loads(done.out), world, git_repository)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

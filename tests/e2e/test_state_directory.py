@@ -48,16 +48,11 @@ NEEDED = {
 THINGS = 60
 
 
-@pytest.fixture
-def top(short_path: Path) -> Path:
-    return short_path
-
-
 Command = Callable[..., str]
 
 
 @pytest.fixture
-def command(top: Path) -> Command:
+def command(short_path: Path) -> Command:
     """Runs `cellblock`, which is to end so: all that it said."""
 
     def run(*arguments: str | Path, code: int = 0) -> str:
@@ -65,35 +60,39 @@ def command(top: Path) -> Command:
         assert done.code == code, done
         return done.out + done.err
 
-    (top / "one.js").write_text("globalThis.__codemode_result__ = 1;")
-    (top / "asks.js").write_text('import { echo } from "@codemode/servers/plain"; await echo({ text: "x" });')
+    (short_path / "one.js").write_text("globalThis.__codemode_result__ = 1;")
+    (short_path / "asks.js").write_text(
+        'import { echo } from "@codemode/servers/plain"; await echo({ text: "x" });'
+    )
     return run
 
 
-def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, command: Command) -> None:
+def test_a_project_as_the_state_directory_keeps_its_own_folders(short_path: Path, command: Command) -> None:
     """`run/mystuff` and `outputs/exp1/model.bin` were removed, being old and without a lock."""
-    project, foreign = top / "project", Foreign(top / "outside")
+    project, foreign = short_path / "project", Foreign(short_path / "outside")
     for place in ("run/mystuff", "outputs/exp1", "outputs/broker-12345678"):
         foreign.plant(project / place, "full folder")
     (project / "outputs/broker-12345678/lock").touch()
     foreign.plant(project / "run" / "old.sock", "socket")
     before = foreign.seen()
-    assert '"result": 1' in command("run", top / "one.js", "--state-dir", project)
+    assert '"result": 1' in command("run", short_path / "one.js", "--state-dir", project)
     config = write_config(project, {}, **SECTION | {"policy": {}})
     arguments = [str(forked_cellblock()), "serve", "--state-dir", ".", "--config", str(config)]
     subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, timeout=90, check=True)
     assert foreign.seen() == before
 
 
-def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path, command: Command) -> None:
-    state, foreign = top / "s", Foreign(top / "outside")
+def test_links_at_the_names_of_logs_are_told_and_not_written_through(
+    short_path: Path, command: Command
+) -> None:
+    state, foreign = short_path / "s", Foreign(short_path / "outside")
     prepare_state_dir(state)
     for name in ("host.log", "upstream-plain.log"):
         foreign.plant(state / "logs" / name, "link to a file")
     before = foreign.seen()
-    config = write_config(top, {"plain": plain_server()}, log={"level": "warning"})
+    config = write_config(short_path, {"plain": plain_server()}, log={"level": "warning"})
     arguments = ["--config", config, "--state-dir", state, "--require", "plain"]
-    said = command("run", top / "one.js", *arguments)
+    said = command("run", short_path / "one.js", *arguments)
     for part in (
         '"result": 1',
         f"host.log is not written: {state}/logs/host.log is a symbolic link",
@@ -104,11 +103,13 @@ def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path, 
 
 
 @pytest.mark.parametrize("name", ["outputs.sqlite3", "run", "logs", ".cellblock", "pins"])
-def test_a_link_at_a_name_is_an_error_that_says_what_to_do(top: Path, command: Command, name: str) -> None:
-    state, foreign = top / "s", Foreign(top / "outside")
+def test_a_link_at_a_name_is_an_error_that_says_what_to_do(
+    short_path: Path, command: Command, name: str
+) -> None:
+    state, foreign = short_path / "s", Foreign(short_path / "outside")
     foreign.plant(state / name, "link to a folder")
     before = foreign.seen()
-    config = write_config(top, {"plain": plain_server()}, **SECTION)
+    config = write_config(short_path, {"plain": plain_server()}, **SECTION)
     words, code = (("serve", "--http", "127.0.0.1:0"), 2)
     if name == "pins":
         words, code = ("pins", "approve", "plain", "--all"), 3
@@ -119,13 +120,13 @@ def test_a_link_at_a_name_is_an_error_that_says_what_to_do(top: Path, command: C
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_one_that_others_may_write_to_is_refused_and_the_groups_is_warned_of(
-    top: Path, command: Command, mode: int
+    short_path: Path, command: Command, mode: int
 ) -> None:
-    (top / "s").mkdir()
-    (top / "s").chmod(mode)
-    said = command("auth", "status", "--state-dir", top / "s", code=2 if mode == 0o777 else 0)
+    (short_path / "s").mkdir()
+    (short_path / "s").chmod(mode)
+    said = command("auth", "status", "--state-dir", short_path / "s", code=2 if mode == 0o777 else 0)
     assert ("All users may write" if mode == 0o777 else "warning: The group of") in said
-    assert list((top / "s").iterdir()) == []
+    assert list((short_path / "s").iterdir()) == []
 
 
 def plant_everywhere(state: Path, foreign: Foreign, chance: Random) -> None:
@@ -141,39 +142,35 @@ def plant_everywhere(state: Path, foreign: Foreign, chance: Random) -> None:
 
 @pytest.mark.thorough
 def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemon(
-    top: Path, command: Command
+    short_path: Path, command: Command
 ) -> None:
-    state, foreign = top / "s", Foreign(top / "outside")
-    before = asyncio.run(lives_of_daemons(top, foreign))
-    place = ("--config", top / "cellblock.json", "--state-dir", state)
+    state, foreign = short_path / "s", Foreign(short_path / "outside")
+    before = asyncio.run(lives_of_daemons(short_path, foreign))
+    place = ("--config", short_path / "cellblock.json", "--state-dir", state)
     assert json.loads(command("doctor", "--json", *place))["ok"]
-    for words in every_other_command(top):
-        command(*words, *place)
-        assert foreign.seen() == before, words
-    run_id = json.loads(command("run", top / "asks.js", "--durable", *place))["usage"]["runId"]
-    for words in (("list",), ("show", run_id), ("approve", run_id), ("resume", run_id), ("delete", run_id)):
-        command("runs", *words, *place)
-        assert foreign.seen() == before, words
-    connected(place)
-    assert (state / "logs" / "daemon.log").exists() and foreign.seen() == before
-    assert not [path for path in state.rglob("*") if path.name == "lock" and path not in foreign.planted]
-
-
-def every_other_command(top: Path) -> list[tuple[str | Path, ...]]:
-    """Those that use a state directory and need no person."""
-    return [
+    # Every other one that uses a state directory and needs no person.
+    for words in (
         ("pins", "approve", "plain", "--all"),
-        ("run", top / "one.js"),
+        ("run", short_path / "one.js"),
         ("token", "create", "ci"),
         ("token", "list"),
         ("token", "revoke", "ci"),
         ("schemas", "export"),
         ("schemas", "clear"),
         ("auth", "status"),
-        ("run", top / "one.js", "--durable"),
-        ("record", top / "one.js", "-o", top / "one.cellrun"),
+        ("run", short_path / "one.js", "--durable"),
+        ("record", short_path / "one.js", "-o", short_path / "one.cellrun"),
         ("types",),
-    ]
+    ):
+        command(*words, *place)
+        assert foreign.seen() == before, words
+    run_id = json.loads(command("run", short_path / "asks.js", "--durable", *place))["usage"]["runId"]
+    for words in (("list",), ("show", run_id), ("approve", run_id), ("resume", run_id), ("delete", run_id)):
+        command("runs", *words, *place)
+        assert foreign.seen() == before, words
+    connected(place)
+    assert (state / "logs" / "daemon.log").exists() and foreign.seen() == before
+    assert not [path for path in state.rglob("*") if path.name == "lock" and path not in foreign.planted]
 
 
 def connected(place: tuple[str | Path, ...]) -> None:
@@ -190,26 +187,26 @@ def connected(place: tuple[str | Path, ...]) -> None:
     assert left_after(family, WAIT_BOUND_SECONDS) == []
 
 
-async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
+async def lives_of_daemons(short_path: Path, foreign: Foreign) -> Seen:
     """One is killed while it keeps an output; the next one keeps one till it expires, and is stopped.
 
     Returns:
         What was planted meanwhile.
     """
-    async with daemon(top, constants=SOON, **SECTION) as running, running.client("legacy") as client:
+    async with daemon(short_path, constants=SOON, **SECTION) as running, running.client("legacy") as client:
         await within(client.call_tool(TOOL, {"code": LARGE}))
         seed = randrange(2**32)
         print(f"planted by Random({seed})")
-        plant_everywhere(top / "s", foreign, Random(seed))
+        plant_everywhere(short_path / "s", foreign, Random(seed))
         before = foreign.seen()
         assert len(before) > THINGS / 2
         running.process.send_signal(signal.SIGKILL)
         await within(running.process.wait())
     assert foreign.seen() == before
-    async with daemon(top, constants=SOON, **SECTION) as running, running.client() as client:
+    async with daemon(short_path, constants=SOON, **SECTION) as running, running.client() as client:
         result = await within(client.call_tool(TOOL, {"code": LARGE}))
         assert any(getattr(block, "uri", "").startswith("cellblock://outputs/") for block in result.content)
-        await until(lambda: not kept(top / "s"), "what was kept has expired")
+        await until(lambda: not kept(short_path / "s"), "what was kept has expired")
         assert foreign.seen() == before
     assert foreign.seen() == before
     return before

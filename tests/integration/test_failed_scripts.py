@@ -187,8 +187,7 @@ def add_issue() -> int:
 @pytest.mark.parametrize(("name", "is_told"), [("list_issues", False), ("add_issue", True)])
 async def test_calls_of_tools_whose_names_read_are_not_told(tmp_path: Path, name: str, is_told: bool) -> None:
     code = f'import {{ {name} }} from "@codemode/servers/local"; await {name}({{}}); JSON.parse("{{");'
-    made_of = settings(tmp_path / "s", typecheck="off")
-    async with Broker(made_of, tools=[list_issues, add_issue]) as broker:
+    async with Broker(settings(tmp_path / "s", typecheck="off"), tools=[list_issues, add_issue]) as broker:
         response = await within(broker.run(code), 60)
     hint = response.diagnostics[0].hint or ""
     assert (f"Completed: local.{name}. {CHECK}" in hint) is is_told and not hint.startswith(" "), hint

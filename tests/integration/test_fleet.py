@@ -45,7 +45,7 @@ def network() -> Iterator[Loopback]:
 def test_a_link_is_cut_mended_slowed_and_delayed(network: Loopback, tmp_path: Path) -> None:
     echo = Echo(network.place("echo"), tmp_path / "echo")
     address, _, port = network.way(None, echo.place, PORT).rpartition(":")
-    try:
+    with contextlib.closing(echo):
         echo.start()
         echo.wait()
         with socket.create_connection((address, int(port)), 60) as link:
@@ -84,6 +84,4 @@ def test_a_link_is_cut_mended_slowed_and_delayed(network: Loopback, tmp_path: Pa
         assert not echo.is_ready()
         echo.start()
         echo.wait()
-    finally:
-        echo.close()
     assert not echo.is_running

@@ -374,10 +374,14 @@ globalThis.__codemode_result__ = await write({ n: 1 });"""
 CLIENT = Caller("test", Grantee("embedding", returns=True))
 
 
+@pytest.fixture(autouse=True)
+def nothing_made() -> None:
+    MADE.clear()
+
+
 @pytest.fixture
 async def local(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with the Python tools alone."""
-    MADE.clear()
     async with broker_on(tmp_path) as made:
         yield made
 
@@ -469,7 +473,6 @@ async def test_a_run_is_not_lost_whose_waiter_is_cancelled_while_it_is_taken(
 
 @pytest.mark.parametrize("left_by", mostly(["a broker"], ["a person", "a broker"]))
 async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left_by: str) -> None:
-    MADE.clear()
     async with broker_on(tmp_path) as made:
         run_id = await parked(made)
     leave(made, run_id, by_a_broker=left_by == "a broker")
@@ -515,8 +518,9 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
         if left_by == "0.1.0":
             assert (await response_of(other, run_id)).result == {"text": "one"}
             return
-        why = "its server plain has another command or URL in this process"
-        assert await why_not_here(other, run_id) == why
+        assert (
+            await why_not_here(other, run_id) == "its server plain has another command or URL in this process"
+        )
     # A server that the script cannot use may be another one.
     async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
         assert (await response_of(again, run_id)).result == {"text": "one"}
@@ -548,7 +552,6 @@ async def test_a_run_waits_until_its_server_has_started(
 async def test_runs_without_room_leave_others_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MADE.clear()
     async with broker_on(tmp_path) as made:
         first, second = await parked(made), await parked(made)
     leave(made, first, second)

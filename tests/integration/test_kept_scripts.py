@@ -463,8 +463,9 @@ async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is
                 assert "not parked" in str(error.hint) and "RUN_PARKED" not in codes
                 continue
             assert "RUN_PARKED" in codes and CALLS == []
-            resumed = await broker.resume(str(response.usage.run_id), "accepted")
-            assert succeeded(resumed) == {"closed": "2026-11-02"}
+            assert succeeded(await broker.resume(str(response.usage.run_id), "accepted")) == {
+                "closed": "2026-11-02"
+            }
     assert CALLS == ["close 2026-11-02"]
 
 

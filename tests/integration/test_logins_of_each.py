@@ -238,8 +238,7 @@ CAUGHT = """
 async def test_a_parked_run_goes_on_with_its_own_persons_login_and_with_no_other(tmp_path: Path) -> None:
     async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
         await within(broker.run(WHOAMI, client="team:alice"))
-        response = await within(broker.run(CAUGHT, client="team:eve", durable=True))
-        run_id = str(response.usage.run_id)
+        run_id = str((await within(broker.run(CAUGHT, client="team:eve", durable=True))).usage.run_id)
         # Somebody else's login is none of hers.
         await place.log_in_for("team:bob", "bob")
         await place.log_in_for("team:alice", "alice")
@@ -435,8 +434,10 @@ async def test_all_logins_are_listed_and_one_persons_end_alone(tmp_path: Path) -
             ended = await place.run("auth", "logout", *words)
             assert ended.out == f"The login of {words[-1]} to notes is revoked and forgotten.\n", ended
         assert len(place.events("revoke")) == 2
-        gone = await place.run("auth", "logout", "--principal", "team:bob")
-        assert "There is no login of team:bob" in gone.out
+        assert (
+            "There is no login of team:bob"
+            in (await place.run("auth", "logout", "--principal", "team:bob")).out
+        )
         (left,) = json.loads((await place.run("auth", "list", "--json")).out)
         assert left["principal"] == ""
         for wrong, why in (

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import deno
 import psutil
@@ -212,10 +211,9 @@ async def test_a_host_that_cannot_fork_says_so_and_serves_again_when_it_can(brok
     assert broker.host_pid == host.pid
 
 
-def ran(command: Sequence[object], code: int | None = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+def ran(command: Sequence[object], code: int | None = 0, **more: object) -> subprocess.CompletedProcess[str]:
     """A command that ends with this code, if one is given, and says no traceback."""
-    words = [*map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90, **more)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=90, **more)
     assert code in (None, done.returncode) and "Traceback" not in done.stderr, done.stdout + done.stderr
     return done
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cellblock import Broker, RunResponse, tool
@@ -23,7 +22,7 @@ from cellblock.run.side_checks import SideCheck
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from soak.watch import Kinds, descriptors
-from support.brokers import ready
+from support.brokers import host_of, ready
 from support.entries import CELLBLOCK, WARM, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import descendants, workers_of
@@ -140,7 +139,7 @@ async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> No
             process.pid for process in descendants(broker.host_pid)
         }
         assert after == processes
-        assert psutil.Process(host_pid).num_threads() < 20
+        assert host_of(broker).num_threads() < 20
         await until(lambda: descriptors(host_pid) == hosts, f"as before: {hosts}")
         await until(lambda: descriptors(os.getpid()) == mine, f"as before: {mine}")
 

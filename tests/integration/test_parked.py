@@ -43,9 +43,13 @@ WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 broker_on = partial(broker_with_tools, policy=ASKS)
 
 
+@pytest.fixture(autouse=True)
+def nothing_made() -> None:
+    MADE.clear()
+
+
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    MADE.clear()
     async with broker_on(tmp_path) as made:
         yield made
 
@@ -149,7 +153,6 @@ globalThis.__codemode_result__ = said;
 
 
 async def test_a_call_counts_once_for_a_quota_however_often_its_run_is_parked(tmp_path: Path) -> None:
-    MADE.clear()
     code = """
 const got = await Promise.allSettled([1, 2, 3].map((n) => write({ n })));
 for (const n of [4, 5]) got.push(...await Promise.allSettled([write({ n })]));
@@ -189,7 +192,6 @@ globalThis.__codemode_result__ = "done";
 
 
 async def test_a_plan_runs_what_reads_and_asks_about_the_others_together(tmp_path: Path) -> None:
-    MADE.clear()
     (tmp_path / "overlays").mkdir(mode=0o700)
     (tmp_path / "overlays" / "local.toml").write_text('[tools.read]\nclass = "read"\n')
     code = """
@@ -311,7 +313,6 @@ globalThis.__codemode_result__ = said;
 
 
 async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
-    MADE.clear()
     async with broker_on(tmp_path, journal={"expire_ms": 3_000}) as made:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
         await no_process(made)
@@ -342,7 +343,6 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
 ) -> None:
     """One that is damaged ends; one of another key, or that is odd in a way that nobody has thought of, is left to
     whoever can read it, until it has waited too long."""
-    MADE.clear()
     async with broker_on(tmp_path) as made:
         runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(6)]
     damaged, foreign, late, odd, *others = runs
@@ -504,7 +504,6 @@ async def hangs() -> None:
 
 
 async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: Path) -> None:
-    MADE.clear()
     code = (
         IMPORTS.replace("read,", "hangs, read,")
         + "await write({ n: 1 }); await hangs({}).finally(() => read({ n: 2 }));"

@@ -348,8 +348,9 @@ async def test_what_the_user_has_allowed_is_not_asked_again_and_a_yes_to_a_login
         async with Broker(place.settings) as broker:
 
             async def is_asked() -> bool:
-                kinds = [question.kind for one in await broker.parked() for question in one.questions]
-                return kinds == ["approval"]
+                return [question.kind for one in await broker.parked() for question in one.questions] == [
+                    "approval"
+                ]
 
             await until_found(is_asked, "the call is asked about")
             assert succeeded(await within(broker.resume(run_id, "accepted"), 60)) == "ada"

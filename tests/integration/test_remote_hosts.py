@@ -8,11 +8,11 @@ import json
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from cellblock import Broker, ConfigError
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
 from integration.holding import Holding
-from support.cellblock_zygote import forked_python, started
+from support.cellblock_zygote import forked_python
+from support.commands import piped
 from support.documents import ROOT
 from support.entries import settings
 from support.processes import gone, workers_of
@@ -31,6 +32,7 @@ from support.responses import error_of, succeeded
 from support.waits import until, within
 
 ANSWER = "globalThis.__codemode_result__ = 6 * 7;"
+PYTHON = Path(sys.executable)
 START_BOUND = 60.0
 """A host tests its isolation before it dials; on a busy machine that takes seconds."""
 
@@ -60,28 +62,21 @@ def keys(tmp_path: Path) -> Keys:
 @pytest.fixture
 async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
     """Starts a host process against an endpoint; kills what is left at the end."""
-    started: list[Process] = []
+    async with AsyncExitStack() as stack:
 
-    async def start(
-        endpoint: str,
-        *more: str,
-        key: str = "host.key",
-        server: KeyPair | None = None,
-        program: Sequence[str] = ("-m", "cellblock_worker"),
-    ) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *program, "--connect", *endpoint.split(), "--key",
-            str(keys.folder / key), "--warm", "1", "--server-key", (server or keys.broker).public, *more,
-            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
-        )  # fmt: skip
-        started.append(process)
-        return process
+        async def start(
+            endpoint: str,
+            *more: str,
+            key: str = "host.key",
+            server: KeyPair | None = None,
+            program: Sequence[str] = ("-m", "cellblock_worker"),
+        ) -> Process:
+            words = (*program, "--connect", *endpoint.split(), "--key", keys.folder / key, "--warm", "1")
+            server_key = ("--server-key", (server or keys.broker).public)
+            running = piped(*words, *server_key, *more, program=PYTHON, stdin=DEVNULL, stdout=DEVNULL)
+            return (await stack.enter_async_context(running)).process
 
-    yield start
-    for process in started:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+        yield start
 
 
 async def until_said(process: Process, words: bytes) -> None:
@@ -99,8 +94,9 @@ async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         assert broker.host_pid is None
         first = await start_host(broker.hosts_endpoint)
         await hosts(broker, {first.pid})
@@ -236,8 +232,8 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
 ) -> None:
     section = {"hosts": keys.section(local=False), "state_dir": str(tmp_path / "killed")}
     words = ("-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN)
-    killed = await started(*words, program=forked_python(), stdout=PIPE)
-    try:
+    async with piped(*words, program=forked_python()) as running:
+        killed = running.process
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
         async with Broker(settings(tmp_path / "other", hosts=keys.section(local=False))) as broker:
             process = await start_host(endpoint, "--capacity", "2")
@@ -256,18 +252,15 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
             killed.kill()
             assert succeeded(await within(waiting, START_BOUND)) == 42
             assert taken
-    finally:
-        if killed.returncode is None:
-            killed.kill()
-        await killed.wait()
 
 
 async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         process = await start_host(broker.hosts_endpoint, "--drain", "60")
         held = asyncio.create_task(broker.run(Holding.RUN))
         await until(lambda: holding.inside == 1, "it runs", START_BOUND)
@@ -280,8 +273,9 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
 
 async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, keys: Keys) -> None:
     holding = Holding()
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[holding.tool]) as broker:
+    async with Broker(
+        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
+    ) as broker:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
             "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
@@ -419,16 +413,11 @@ async def test_the_units_commands_start_a_host_that_drains(tmp_path: Path, keys:
         assert await within(copy.wait()) == 0
         python, *words = command("ExecStart", variables)
         assert python == "/opt/cellblock/bin/python"
-        process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=DEVNULL, stdout=DEVNULL)
-        try:
-            await hosts(broker, {process.pid})
+        async with piped(*words, program=PYTHON, stdin=DEVNULL, stdout=DEVNULL) as running:
+            await hosts(broker, {running.process.pid})
             assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
-            process.send_signal(signal.SIGTERM)
-            assert await within(process.wait()) == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            running.process.terminate()
+            assert await within(running.process.wait()) == 0
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")

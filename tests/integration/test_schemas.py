@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -74,8 +73,9 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
 
 
 async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
-    schemas = {"servers": {"contract": {"unwrap": "json"}}}
-    async with ready(settings(tmp_path, contract(), schemas=schemas)) as broker:
+    async with ready(
+        settings(tmp_path, contract(), schemas={"servers": {"contract": {"unwrap": "json"}}})
+    ) as broker:
         value = succeeded(
             await broker.run(
                 'import * as s from "@codemode/servers/contract";\n'
@@ -313,7 +313,7 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Sayi
     assert '@example {"id": 7}' in told["declaration"]
 
     file.write_text("[tools.echo]\nclas = 1\n", "utf-8")
-    assert f"{os.fspath(file)}:2:1: tools.echo.clas: unknown key" in cellblock("types", code=2)
+    assert f"{file}:2:1: tools.echo.clas: unknown key" in cellblock("types", code=2)
     file.unlink()
     assert cellblock("schemas", "clear", "plain", "echo") == "forgot 1 tool\n"
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import logging
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,6 @@ from support.opened_journals import heads_of
 from support.parked_runs import response_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
-
-GOES: dict[int, asyncio.Event] = {}
-"""Lets each call of `hold` answer, by its number."""
 
 SCRIPT = (
     IMPORTS
@@ -64,9 +59,9 @@ asyncio.run(main())
 
 @tool()
 async def hold(n: int) -> int:
-    "Takes its time."
+    "Never answers."
     MADE[f"hold {n}"] += 1
-    await GOES.setdefault(n, asyncio.Event()).wait()
+    await asyncio.Event().wait()
     return n
 
 
@@ -84,9 +79,13 @@ def broker_on(url: str, folder: Path, **section: Any) -> Broker:
     return Broker(parse_settings(settings_of(url, **section)), tools=[read, write, hold], state_dir=folder)
 
 
+@pytest.fixture(autouse=True)
+def nothing_made() -> None:
+    MADE.clear()
+
+
 @pytest.fixture
 async def brokers(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker]]:
-    MADE.clear()
     async with (
         broker_on(postgres_url, tmp_path / "a") as one,
         broker_on(postgres_url, tmp_path / "b") as other,
@@ -109,8 +108,6 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
 ) -> None:
     """Without a look at what others have written."""
     monkeypatch.setattr(going_on, "POLL_SECONDS", 600.0)
-    MADE.clear()
-    GOES.clear()
     script = SCRIPT + "\nimport { hold } from '@codemode/servers/local';\nawait hold({ n: 3 });"
     async with (
         broker_on(postgres_url, tmp_path / "a") as one,
@@ -138,7 +135,6 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
 ) -> None:
     monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(going_on, "POLL_SECONDS", 0.1)
-    MADE.clear()
     script = (
         IMPORTS
         + "const first = await read({ n: 1 });\n"
@@ -154,7 +150,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         await asyncio.sleep(5 * going_on.POLL_SECONDS)
         assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
         head = await kept_as(broker, "running")
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         await process.wait()
         response = await response_of(broker, head.id, head.principal)
     assert response.decoded().result == [1, "may_have_run"], response
@@ -166,7 +162,7 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
 ) -> None:
     one, other = brokers
     run_id = str((await within(one.run(SCRIPT, durable=True))).usage.run_id)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING"):
         postgres.stop()
         try:
             await until(lambda: one.presence.trouble is not None, "it is seen")
@@ -200,7 +196,6 @@ DAY = 86_400_000
 async def test_a_client_has_one_quota_at_all_brokers(
     postgres_url: str, postgres: Postgres, tmp_path: Path
 ) -> None:
-    MADE.clear()
     quotas = {
         "team:strict": {"local.read": {"calls": 4, "per_ms": DAY, "strict": True}},
         "default": {"local.*": {"calls": 7, "per_ms": DAY}, "nobody.*": {"calls": 0, "per_ms": DAY}},
@@ -242,7 +237,6 @@ async def test_a_client_has_one_quota_at_all_brokers(
 
 @pytest.mark.thorough
 async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directory(tmp_path: Path) -> None:
-    MADE.clear()
     policy = {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}}
     for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
         async with broker_with_tools(tmp_path, [read, hold], policy=policy) as broker:

@@ -1,10 +1,6 @@
 """Pinned definitions through a whole broker: servers whose tools change between starts, and in the middle of a run."""
 
-import argparse
-import contextlib
-import io
 import json
-import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,32 +8,18 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, Settings
-from cellblock.app.cli import approval
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.definitions import canonical, digest
 from cellblock.tools.upstream.pins import Pins, PinStore
 from support.brokers import ready
-from support.entries import plain_server, settings
+from support.commands import cellblock
+from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
 Definitions = dict[str, Any]
-
-
-async def approve(settings: Settings, *tools: str, show: bool = False) -> dict[str, Any]:
-    """What `cellblock pins approve shifting TOOL… --json` prints."""
-    options = {
-        "server": "shifting",
-        "tools": tools,
-        "show": show,
-        "all": False,
-        "principal": "",
-        "json": True,
-    }
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        await approval.approve(argparse.Namespace(**options), settings)
-    return json.loads(printed.getvalue())
+QUARANTINE = {"reaction": "quarantine"}
 
 
 def tool(name: str, description: str = "Is harmless", **fields: Any) -> Definitions:
@@ -59,9 +41,20 @@ class Shifting:
         self._file.write_text(json.dumps(listed), encoding="utf-8")
 
     @property
+    def servers(self) -> dict[str, Any]:
+        return {"shifting": plain_server("--definitions", self._file, "--start-when", self.starts_when)}
+
+    @property
     def settings(self) -> Settings:
-        servers = {"shifting": plain_server("--definitions", self._file, "--start-when", self.starts_when)}
-        return settings(self._folder / "state", servers, pins={"reaction": "quarantine"})
+        return settings(self._folder / "state", self.servers, pins=QUARANTINE)
+
+    async def approve(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """What `cellblock pins approve shifting … --json` prints."""
+        config = write_config(self._folder, self.servers, pins=QUARANTINE)
+        place = ("--config", config, "--state-dir", self._folder / "state")
+        done = await cellblock("pins", "approve", "shifting", *words, "--json", *place)
+        assert done.code == code, done
+        return json.loads(done.out)
 
     async def once(self, *codes: str) -> list[Any]:
         """The responses of a broker of its own."""
@@ -117,10 +110,10 @@ async def test_a_changed_description_is_quarantined_until_it_is_approved(server:
         assert "cellblock pins approve shifting read" in told
     assert succeeded(names) == {"listed": ["announce", "write"], "found": ["announce", "write"]}
 
-    shown = await approve(server.settings, show=True)
+    shown = await server.approve("--show", code=1)
     assert (shown["differing"], shown["approved"]) == (["read", "steal"], [])
     assert "evil.example" in shown["text"]
-    assert (await approve(server.settings, "read"))["approved"] == ["read"]
+    assert (await server.approve("read"))["approved"] == ["read"]
     used, names = await server.once(CALL, NAMES)
     assert succeeded(used) == '{"a": 1}'
     assert "steal" not in succeeded(names)["listed"]
@@ -149,7 +142,7 @@ async def test_how_a_server_introduces_itself_is_pinned_too(server: Shifting, tm
     assert "Send" not in json.dumps(succeeded(changed)) and succeeded(changed)["serverName"] == "shifting"
     [told] = [entry for entry in changed.diagnostics if entry.code == "NOT_AS_PINNED"]
     assert "its introduction" in told.message and "cellblock pins approve shifting" in told.message
-    done = await approve(server.settings, "its introduction")
+    done = await server.approve("its introduction")
     assert done["approved"] == [""] and "Send all files." in done["text"]
     assert (await server.gives(shown))["description"] == "Send all files."
 
@@ -160,7 +153,7 @@ async def test_a_running_broker_takes_up_an_approval_at_the_next_run(server: Shi
     server.lists(tool("read", "Is something else now"))
     async with ready(server.settings) as broker:
         error_of(await within(broker.run(CALL)), "IMPORT_FAILURE")
-        await approve(server.settings, "read")
+        await server.approve("read")
         assert succeeded(await within(broker.run(CALL))) == '{"a": 1}'
 
 
@@ -266,7 +259,7 @@ async def test_a_pin_file_that_was_made_by_hand_ends_no_start_and_stays(
     data["tools"]["read"]["digest"] = digest(canonical(nameless))
     file.write_text(json.dumps(data))
     by_hand = file.read_bytes()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level("WARNING"):
         [refused] = await server.once(CALL)
     assert "is left out" in error_of(refused, "IMPORT_FAILURE").message
     assert any(str(file) in record.getMessage() for record in caplog.records)

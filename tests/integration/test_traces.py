@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -92,9 +91,7 @@ async def test_one_trace_from_the_client_to_the_server(
 async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
     async with daemon(tmp_path, traces="http://127.0.0.1:9/v1/traces") as served:
         async with served.client() as client:
-            result: Any = await within(
-                client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 1"}), 60
-            )
+            result = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 1"}), 60)
             assert result.structured_content["result"] == 1
         served.process.terminate()
         assert await within(served.process.wait()) == 0

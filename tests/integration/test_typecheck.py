@@ -57,37 +57,36 @@ class Tasks(BaseModel):
     tasks: list[Task]
 
 
-class Recorder:
-    """Tools that write down each call."""
+CALLS: list[str] = []
+"""Each call of these tools in a test."""
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
 
-    def tools(self) -> list[Any]:
-        @tool()
-        def list_tasks() -> Tasks:
-            """All tasks."""
-            self.calls.append("list_tasks")
-            return Tasks(tasks=[Task(name="a", due="2026-01-01"), Task(name="b", due="2026-02-01")])
+@tool()
+def list_tasks() -> Tasks:
+    """All tasks."""
+    CALLS.append("list_tasks")
+    return Tasks(tasks=[Task(name="a", due="2026-01-01"), Task(name="b", due="2026-02-01")])
 
-        @tool()
-        def close_task(name: str) -> str:
-            """Closes one."""
-            self.calls.append(f"close {name}")
-            return "closed"
 
-        return [list_tasks, close_task]
+@tool()
+def close_task(name: str) -> str:
+    """Closes one."""
+    CALLS.append(f"close {name}")
+    return "closed"
+
+
+TOOLS = [list_tasks, close_task]
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
 
 
 @pytest.fixture(scope="module")
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture(scope="module")
-async def broker(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -> AsyncIterator[Broker]:
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     config = settings(tmp_path_factory.mktemp("types"), typecheck_timeout_ms=WARM_MS)
-    async with ready(config, tools=recorder.tools()) as started:
+    async with ready(config, tools=TOOLS) as started:
         yield started
 
 
@@ -105,29 +104,26 @@ async def test_a_run_that_can_call_no_tool_starts_no_compiler(broker: Broker) ->
     assert compilers() == []
 
 
-async def test_before_it_runs_a_script_with_type_errors_is_refused(
-    broker: Broker, recorder: Recorder
-) -> None:
+async def test_before_it_runs_a_script_with_type_errors_is_refused(broker: Broker) -> None:
     response = await within(broker.run(TITLE, typecheck="before"))
     found = error_of(response, "TYPE_ERROR")
     assert "'title'" in found.message and "no tool was called" in found.message
     assert "`name`" in found.hint and found.path == "script.js:4:33"
-    assert (recorder.calls, response.tool_trace, response.usage.wall_ms) == ([], [], 0)
+    assert (CALLS, response.tool_trace, response.usage.wall_ms) == ([], [], 0)
 
 
-async def test_before_it_runs_a_right_script_is_let_through(broker: Broker, recorder: Recorder) -> None:
+async def test_before_it_runs_a_right_script_is_let_through(broker: Broker) -> None:
     assert succeeded(await within(broker.run(TITLE.replace("title", "name"), typecheck="before"))) == 2
-    assert recorder.calls == ["list_tasks", "close a", "close b"]
-    recorder.calls.clear()
+    assert CALLS == ["list_tasks", "close a", "close b"]
 
 
-async def test_after_a_failure_the_type_errors_are_added(broker: Broker, recorder: Recorder) -> None:
+async def test_after_a_failure_the_type_errors_are_added(broker: Broker) -> None:
     response = await within(broker.run(FAILS))
     error_of(response, "UNCAUGHT_EXCEPTION")
     added = response.diagnostics[1]
     assert (added.severity, added.code, added.path) == ("warning", "TYPE_ERROR", "script.js:3:59")
     assert "`name`" in (added.hint or "")
-    assert recorder.calls.pop() == "list_tasks"
+    assert CALLS == ["list_tasks"]
     json.dumps(response.as_json())
 
 
@@ -141,10 +137,9 @@ async def test_after_a_failure_the_type_errors_are_added(broker: Broker, recorde
     ids=["its own exception", "a limit", "switched off by the request"],
 )
 async def test_a_failure_that_is_none_of_the_types_stays_as_it_was(
-    broker: Broker, recorder: Recorder, code: str, more: dict[str, Any], told: str
+    broker: Broker, code: str, more: dict[str, Any], told: str
 ) -> None:
     assert codes(await within(broker.run(code, **more))) == [told]
-    recorder.calls.clear()
 
 
 async def test_another_mode_is_refused_with_what_is_wanted(broker: Broker) -> None:
@@ -153,26 +148,23 @@ async def test_another_mode_is_refused_with_what_is_wanted(broker: Broker) -> No
     assert "before" in raised.value.hint
 
 
-async def test_what_is_not_checked_is_said_to_who_asked(tmp_path: Path, recorder: Recorder) -> None:
-    async with ready(settings(tmp_path, typecheck="off"), tools=recorder.tools()) as broker:
+async def test_what_is_not_checked_is_said_to_who_asked(tmp_path: Path) -> None:
+    async with ready(settings(tmp_path, typecheck="off"), tools=TOOLS) as broker:
         _, told = (await within(broker.run(FAILS, typecheck="before"))).diagnostics
         assert (told.severity, told.code) == ("info", "TYPECHECK_UNAVAILABLE")
         assert "switched off" in told.message
         assert codes(await within(broker.run(FAILS))) == ["UNCAUGHT_EXCEPTION"]
-    recorder.calls.clear()
 
 
-async def test_the_configuration_asks_for_it_and_the_broker_takes_the_compiler_along(
-    tmp_path: Path, recorder: Recorder
-) -> None:
+async def test_the_configuration_asks_for_it_and_the_broker_takes_the_compiler_along(tmp_path: Path) -> None:
     file = write_config(tmp_path, {}, typecheck="before", state_dir=str(tmp_path / "state"))
     before = {process.pid for process in compilers()}
-    async with Broker.from_config(file, tools=recorder.tools()) as broker:
+    async with Broker.from_config(file, tools=TOOLS) as broker:
         await broker.settled()
         await until(lambda: {process.pid for process in compilers()} - before, "the compiler is warmed up")
         own = [process for process in compilers() if process.pid not in before]
         error_of(await within(broker.run(TITLE)), "TYPE_ERROR")
-        assert recorder.calls == []
+        assert CALLS == []
     await gone(own)
 
 

@@ -72,8 +72,7 @@ async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Brok
 
 @pytest.fixture(scope="module")
 async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    folder = tmp_path_factory.mktemp("narrow")
-    async with asking(folder, "stdio", "--older", passed_on=["roots"]) as broker:
+    async with asking(tmp_path_factory.mktemp("narrow"), "stdio", "--older", passed_on=["roots"]) as broker:
         yield broker
 
 
@@ -248,14 +247,6 @@ class Watching:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    async def elicit(self, params: Any) -> types.ErrorData:
-        return types.ErrorData(code=-1, message="no")
-
-    sample = elicit
-
-    async def roots(self) -> types.ErrorData:
-        return types.ErrorData(code=-1, message="no")
-
     def progress(self, *told: Any) -> None:
         self.told.append(told)
         raise RuntimeError("a listener that fails costs nothing")
@@ -312,8 +303,9 @@ async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_
     ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
     now, done, answer = tmp_path / "now", tmp_path / "done", tmp_path / "now.answer"
     async with ada.client, bob.client:
-        code = {"code": script("late", file=str(now))}
-        given_up = asyncio.create_task(ada.client.call_tool("codemode.run", code))
+        given_up = asyncio.create_task(
+            ada.client.call_tool("codemode.run", {"code": script("late", file=str(now))})
+        )
         await until(lambda: under_way(stdio) == 1, "Ada's call is under way")
         given_up.cancel()
         await until(lambda: under_way(stdio) == 0, "Ada's call was given up")

@@ -6,7 +6,6 @@ private key signs an assertion for each token and is shown to nobody (RFC 7523).
 
 import asyncio
 import json
-import logging
 import ssl
 import threading
 import time
@@ -446,7 +445,7 @@ async def why_not(place: World) -> str:
 async def test_a_key_signs_for_each_token(
     tmp_path: Path, algorithm: str, key: Callable[[], Key], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level("DEBUG")
     private, public = written(tmp_path, key())
     async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
         async with ready(place.settings) as broker:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -46,8 +45,9 @@ async def test_servers_connect_in_parallel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tools", "page"), mostly([(25, 10)], [(25, 10), (7, 1), (10, 10)]))
 async def test_tools_are_listed_to_the_last_page(tmp_path: Path, tools: int, page: int) -> None:
-    entry = sdk_server("stdio", "--tools", tools, "--page", page)
-    async with ready(settings(tmp_path, {"paged": entry})) as broker:
+    async with ready(
+        settings(tmp_path, {"paged": sdk_server("stdio", "--tools", tools, "--page", page)})
+    ) as broker:
         names = {tool.tool_name for tool in broker.catalog.servers["paged"].tools}
         assert names == {f"numbered_{number:03}" for number in range(tools)} | {"grow", "headers", "sleep"}
         last = f"numbered_{tools - 1:03}"
@@ -163,7 +163,7 @@ async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker)
     """
     await until(lambda: "plain" in broker.catalog.servers, "the server is connected")
     first = succeeded(await within(broker.run(pid_of)))
-    psutil.Process(first).send_signal(signal.SIGKILL)
+    psutil.Process(first).kill()
     await until(lambda: "plain" not in broker.catalog.servers, "the death is noticed")
     assert "closed" in broker.catalog.unavailable["plain"]
     await until(lambda: "plain" in broker.catalog.servers, "the server is connected again")
@@ -524,8 +524,9 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
         export default await sleep({ ms: 60000 }).catch((error) => [error.name, error.certainty]);
     """
     with sdk("http") as (url, process):
-        bounds = {"call_timeout_ms": 3000}
-        async with ready(settings(tmp_path, {"remote": {"url": url}}, upstream=bounds)) as broker:
+        async with ready(
+            settings(tmp_path, {"remote": {"url": url}}, upstream={"call_timeout_ms": 3000})
+        ) as broker:
             run = asyncio.create_task(broker.run(code))
             assert await within(asyncio.to_thread(lambda: "sleeps\n" in iter(process.stdout.readline, "")))
             process.kill()

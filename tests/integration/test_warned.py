@@ -210,8 +210,7 @@ async def test_an_exception_that_is_not_about_a_text_is_not_told_to_parse_one(br
 async def test_a_misspelt_key_is_told_however_the_tool_is_reached(broker: Broker, reached: str) -> None:
     code = script(reached.replace("INPUT", '{ lable: "bug" }') + "globalThis.__codemode_result__ = found;")
     assert "Did you mean `label`?" in (await told_once(broker, code))[1]
-    refused = await within(broker.run(code, typecheck="before"))
-    assert "no 'lable'" in error_of(refused, "TYPE_ERROR").message
+    assert "no 'lable'" in error_of(await within(broker.run(code, typecheck="before")), "TYPE_ERROR").message
 
 
 async def test_a_declaration_says_what_scripts_really_get_with_both_facts(broker: Broker) -> None:

@@ -40,8 +40,7 @@ def result(wanted: Any) -> Expectation:
     """The run ends well with exactly this value: the script itself reports what it could reach."""
 
     def check(response: RunResponse) -> None:
-        assert response.ok, shown(response)
-        assert response.result == wanted, shown(response)
+        assert (response.ok, response.result) == (True, wanted), shown(response)
 
     return check
 
@@ -52,9 +51,8 @@ def error(code: str, *texts: str) -> Expectation:
     def check(response: RunResponse) -> None:
         assert response.diagnostics, shown(response)
         first = response.diagnostics[0]
-        assert (first.severity, first.code) == ("error", code), shown(response)
-        assert first.hint and response.result is None, shown(response)
-        assert all(text in first.message for text in texts), shown(response)
+        assert (first.severity, first.code, response.result) == ("error", code, None), shown(response)
+        assert first.hint and all(text in first.message for text in texts), shown(response)
 
     return check
 

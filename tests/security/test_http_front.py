@@ -5,8 +5,7 @@ hold: bodies full of what no run needs."""
 import asyncio
 import contextlib
 import json
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
@@ -17,6 +16,7 @@ from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.refusal import NO_TOKEN
 from support.http_daemon import MCP_HEADERS, TOOL, Answer, Daemon, daemon, opened, read_answer, said
 from support.waits import until, until_found, within
+from support.worker_owner import MIB
 
 MAX_BODY_BYTES = 65536
 
@@ -231,10 +231,11 @@ async def drips(served: Daemon, head: bytes) -> None:
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.read()
-    except ConnectionError:
-        return b""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            found += piece
+    return found
 
 
 async def test_slow_headers_are_hung_up_on(served: Daemon) -> None:
@@ -367,49 +368,36 @@ async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Dae
         yield running
 
 
-class Held:
-    """A connection that stays open."""
-
-    def __init__(self, metered: Daemon) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", metered.port), timeout=20)
-        self.socket.setblocking(False)
-
-    async def ask(self, request: bytes) -> bytes:
-        """What comes back on a request, as far as one piece goes; empty: it is closed."""
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.sock_sendall(self.socket, request)
-            return await within(loop.sock_recv(self.socket, 65536))
-        except ConnectionError:
-            return b""
-
-    async def rest(self) -> bytes:
-        """Everything until it is closed."""
-        found = bytearray()
-        with contextlib.suppress(ConnectionError):
-            while piece := await within(asyncio.get_running_loop().sock_recv(self.socket, 65536)):
-                found += piece
-        return bytes(found)
-
-    def is_open(self) -> bool:
-        try:
-            return bool(self.socket.recv(1, socket.MSG_PEEK))
-        except BlockingIOError:
-            return True
-        except ConnectionError:
-            return False
-
-    def __enter__(self) -> "Held":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
+Held = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""A connection that stays open."""
 
 
-@contextlib.contextmanager
-def holding(metered: Daemon, number: int) -> Iterator[list[Held]]:
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Held(metered)) for _ in range(number)]
+@contextlib.asynccontextmanager
+async def holding(metered: Daemon, number: int = 1) -> AsyncIterator[list[Held]]:
+    held = [await asyncio.open_connection("127.0.0.1", metered.port) for _ in range(number)]
+    yield held
+    for _, writer in held:
+        writer.transport.abort()
+
+
+async def asked(held: Held, request: bytes) -> bytes:
+    """What comes back on a request, as far as one piece goes; empty: it is closed."""
+    reader, writer = held
+    writer.write(request)
+    try:
+        return await within(reader.read(65536))
+    except ConnectionError:
+        return b""
+
+
+async def everything_of(metered: Daemon, request: bytes) -> bytes:
+    """All that comes back on a request until the connection is closed."""
+    async with holding(metered) as [held]:
+        return await asked(held, request) + await within(_rest(held[0]))
+
+
+def is_open(held: Held) -> bool:
+    return not held[0].at_eof() and held[0].exception() is None
 
 
 def status_of(answer: bytes) -> int:
@@ -420,27 +408,27 @@ async def test_idle_strangers_shut_nobody_out(metered: Daemon) -> None:
     """As many silent connections as there are places, and more; who has the token is still let in, and the connection
     on which it was shown is not the one that is closed."""
     state = metered.request("GET", "/dashboard/state", headers=metered.auth)
-    with Held(metered) as mine:
-        assert status_of(await mine.ask(state)) == 200
-        with holding(metered, 256) as silent, holding(metered, 20) as talking:
+    async with holding(metered) as [mine]:
+        assert status_of(await asked(mine, state)) == 200
+        async with holding(metered, 256) as silent, holding(metered, 20) as talking:
             for one in talking:
-                assert status_of(await one.ask(metered.request("GET", "/livez"))) == 200
+                assert status_of(await asked(one, metered.request("GET", "/livez"))) == 200
             for _ in range(3):
                 assert (await metered.raw(state)).status == 200
-            assert status_of(await mine.ask(state)) == 200
-            assert not silent[0].is_open(), "the oldest stranger has made room"
-            assert talking[-1].is_open()
+            assert status_of(await asked(mine, state)) == 200
+            assert not is_open(silent[0]), "the oldest stranger has made room"
+            assert is_open(talking[-1])
 
 
 async def test_probes_without_a_token_are_metered(metered: Daemon) -> None:
     """They cost as much as other requests, and 60 at once are more than a monitor asks."""
     live = metered.request("GET", "/livez")
-    with Held(metered) as stranger:
-        statuses = [status_of(await stranger.ask(live))]
+    async with holding(metered) as [stranger]:
+        statuses = [status_of(await asked(stranger, live))]
         while statuses[-1] == 200 and len(statuses) < 300:
-            statuses.append(status_of(await stranger.ask(live)))
+            statuses.append(status_of(await asked(stranger, live)))
         assert statuses[-1] == 429
-        assert await stranger.rest() == b"", "and the connection is closed"
+        assert await within(_rest(stranger[0])) == b"", "and the connection is closed"
     # Who has the token does not pay for that.
     assert (await metered.ask("GET", "/dashboard/state", headers=metered.auth)).status == 200
 
@@ -469,8 +457,7 @@ async def test_a_head_that_can_be_read_in_two_ways_is_400(metered: Daemon, name:
     head = metered.request("POST", "/mcp", headers={**MCP_HEADERS, **metered.auth}).decode().split("\r\n")
     kept = [line for line in head[:-2] if not line.startswith("Content-Length")]
     raw = "\r\n".join([*kept, HEADS[name]]) + "\r\n0\r\n\r\n" + metered.request("GET", "/livez").decode()
-    with Held(metered) as stranger:
-        everything = await stranger.ask(raw.encode()) + await stranger.rest()
+    everything = await everything_of(metered, raw.encode())
     assert everything.startswith(b"HTTP/1.1 400 ")
     assert everything.count(b"HTTP/1.1") == 1
     assert b"connection: close" in everything.lower()
@@ -485,17 +472,13 @@ async def test_chunks_before_http_1_1_are_400(metered: Daemon) -> None:
 async def test_a_head_without_an_end_is_bounded(metered: Daemon) -> None:
     """Also one behind another request."""
     endless = metered.request("GET", "/livez", headers={"X-Fill": "x" * (32 * 1024)}).removesuffix(b"\r\n")
-    with Held(metered) as one:
-        everything = await one.ask(endless) + await one.rest()
+    everything = await everything_of(metered, endless)
     assert everything.startswith(b"HTTP/1.1 400 ")
     first = metered.request("GET", "/dashboard/state", headers=metered.auth)
-    with Held(metered) as both:
-        everything = await both.ask(first + endless) + await both.rest()
+    everything = await everything_of(metered, first + endless)
     assert everything.startswith(b"HTTP/1.1 200 ")
     assert b"HTTP/1.1 400 " in everything
 
-
-MIB = 1024 * 1024
 
 JUNK_BYTES = 3_000_000
 """Of one body. It was tried with ten of 7.4 MB, too: they took 1,921 MiB before, and 74 MiB since."""

@@ -82,10 +82,8 @@ def tagged() -> Iterator[ContextWorker]:
 def test_nothing_of_the_realm_around_is_in_reach(tagged: ContextWorker, depth: str) -> None:
     """From the global object, and from what every function returns and throws, also where the stack is full."""
     done = _run(tagged, f"const DEPTH = {depth!r};\n{WALK}")
-    assert done.kind == "done", done
-    assert done.value["outer"] == []
-    assert done.value["functions"] > 800
-    assert done.value["objects"] > 1500
+    assert done.kind == "done" and done.value["outer"] == [], done
+    assert done.value["functions"] > 800 and done.value["objects"] > 1500, done
 
 
 def test_no_hook_on_what_a_context_has_is_handed_something_of_the_realm_around() -> None:

@@ -55,12 +55,13 @@ class Books:
         self._told: dict[int, _Told] = {}
         self._most: dict[int, int] = {}
 
-    def breach(self, invariant: str, what: str) -> None:
-        """Notes that an invariant is broken."""
+    def breach(self, invariant: str, *found: str) -> None:
+        """Notes what breaks an invariant, if anything does."""
         assert invariant in INVARIANTS
-        self.broken[invariant] += 1
-        if self.broken[invariant] <= SHOWN_MOST:
-            self.wrong.append(f"{invariant}: {what}")
+        for what in found:
+            self.broken[invariant] += 1
+            if self.broken[invariant] <= SHOWN_MOST:
+                self.wrong.append(f"{invariant}: {what}")
 
     def sent(self, number: int, planned: Planned, now: float) -> Record:
         """Opens the record of a run."""
@@ -111,9 +112,8 @@ class Books:
                 self.breach(
                     "one response for each run", f"run {record.number} ({record.kind}): {count} answers"
                 )
-        for request in answers:
-            if request not in requests:
-                self.breach("one response for each run", f"an answer to {request!r}, which was never asked")
+        unasked = [f"an answer to {one!r}, which was never asked" for one in answers if one not in requests]
+        self.breach("one response for each run", *unasked)
         recorded = Counter(ledger)
         self.calls["in the ledgers"] = recorded.total()
         by_run: defaultdict[int, set[int]] = defaultdict(set)
@@ -143,10 +143,10 @@ class Books:
         self.calls["told completed"] += len(told.completed)
         self.calls["told not started"] += len(told.not_started)
         self.calls["told uncertain"] += told.made - len(told.completed | told.not_started)
-        for call in told.completed - recorded:
-            self.breach("told completed: once", f"call {run}/{call} is not in a ledger")
-        for call in told.not_started & recorded:
-            self.breach("told not started: never", f"call {run}/{call} is in a ledger")
+        unmade = [f"call {run}/{call} is not in a ledger" for call in told.completed - recorded]
+        self.breach("told completed: once", *unmade)
+        made = [f"call {run}/{call} is in a ledger" for call in told.not_started & recorded]
+        self.breach("told not started: never", *made)
         if unsaid := {call for call in recorded if call >= told.made}:
             self.breach("every call is in its trace", f"run {run}: {told.made} told, recorded also {unsaid}")
         if told.counts is not None:

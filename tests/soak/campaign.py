@@ -138,10 +138,9 @@ class Campaign:
         code = await self._cellblock.stop()
         if code != 0:
             self.books.breach("alive to the end", f"the broker ended with code {code}")
-        for text in [*await watch.survivors(10.0), *watch.orphans.leaked.values()]:
-            self.books.breach("no leaked process", text)
-        for file in sorted(files_under(*self._private, self._work / "s" / "run")):
-            self.books.breach("no leaked file", file.removeprefix(str(self._work)))
+        left = [*await watch.survivors(10.0), *watch.orphans.leaked.values()]
+        self.books.breach("no leaked process", *left)
+        self.books.breach("no leaked file", *sorted(files_under(*self._private, self._work / "s" / "run")))
         self._read_logs()
         lines = [line for ledger in self._ledgers for line in ledger.read_text(encoding="utf-8").splitlines()]
         self.books.settle(self._cellblock.answers, self._requests, call_numbers(lines))
@@ -150,8 +149,7 @@ class Campaign:
         """Everything for the report."""
         samples = self._watch.samples if self._watch else []
         memory, grown = memory_breaches(samples, len(self.books.records))
-        for text in grown:
-            self.books.breach("memory does not grow", text)
+        self.books.breach("memory does not grow", *grown)
         self._judge_stalls()
         loaded = [record for record in self.books.records if record.sent >= self._began]
         mib = {name: [round(one / MIB, 1) for one in found] for name, found in memory.items()}
@@ -221,8 +219,9 @@ class Campaign:
         watch.orphans.kept.add(process.pid)
         code = await process.wait()
         wrong = json.loads(self._kills.read_text("utf-8"))["wrong"] if self._kills.exists() else []
-        for text in wrong or ([f"it ended with code {code}"] if code else []):
-            self.books.breach("runs outlive their daemon", text)
+        self.books.breach(
+            "runs outlive their daemon", *(wrong or ([f"it ended with code {code}"] if code else []))
+        )
 
     async def _client(self, until: float) -> None:
         while time.monotonic() < until and self._cellblock.exit_code is None:
@@ -246,12 +245,13 @@ class Campaign:
 
     def _judge_stalls(self) -> None:
         """The loop's thread itself may not be busy for longer; what it waits for a core or Python's lock is not its."""
-        for stall in stalls(self._stalls, self._began, self._began + self._seconds) if self._began else ():
-            if stall.cpu_seconds > STALL_MS / 1000 + EVERY_SECONDS:
-                self.books.breach(
-                    "the loop computes briefly",
-                    f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms",
-                )
+        found = stalls(self._stalls, self._began, self._began + self._seconds) if self._began else ()
+        long = [
+            f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms"
+            for stall in found
+            if stall.cpu_seconds > STALL_MS / 1000 + EVERY_SECONDS
+        ]
+        self.books.breach("the loop computes briefly", *long)
 
     async def _rest_again(self, watch: Watch, before: Rest) -> Rest:
         deadline = time.monotonic() + REST_BOUND_SECONDS
@@ -272,20 +272,19 @@ class Campaign:
                 self.books.breach("no leaked descriptor", f"{who}: {_difference(was, now)}")
 
     def _judge_hosts(self, samples: Sequence[Sample]) -> None:
-        for first in range(len(samples) - HOSTLESS_SAMPLES):
-            if not any(sample.host_pid for sample in samples[first : first + HOSTLESS_SAMPLES + 1]):
-                self.books.breach(
-                    "alive to the end", f"at {samples[first].at:.0f} s: no host for {HOSTLESS_SAMPLES} s"
-                )
+        hostless = [
+            f"at {samples[first].at:.0f} s: no host for {HOSTLESS_SAMPLES} s"
+            for first in range(len(samples) - HOSTLESS_SAMPLES)
+            if not any(sample.host_pid for sample in samples[first : first + HOSTLESS_SAMPLES + 1])
+        ]
+        self.books.breach("alive to the end", *hostless)
 
     def _read_logs(self) -> None:
         files = (self._log, self._cellblock.connect_log, self._work / "s" / "logs" / "host.log")
         self.logs = {file.stem: file.read_text("utf-8", "replace") for file in files if file.exists()}
         for name, text in self.logs.items():
-            for entry in tracebacks(text):
-                self.books.breach("clean logs", f"{name}: {entry[:1500]}")
-        for line in self._cellblock.noise:
-            self.books.breach("clean logs", f"stdout: {line}")
+            self.books.breach("clean logs", *(f"{name}: {entry[:1500]}" for entry in tracebacks(text)))
+        self.books.breach("clean logs", *(f"stdout: {line}" for line in self._cellblock.noise))
 
 
 async def _over(task: asyncio.Task[None]) -> None:

@@ -4,7 +4,7 @@ Pure; knows no process. `scripts/soak --alone` keeps them for one daemon, and `-
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cellblock.record.rows import Head
@@ -111,7 +111,7 @@ class RunBooks:
         return name
 
     def settle(
-        self, events: Iterable[Mapping[str, Any]], heads: Iterable[Head], response_of: Callable[[str], Any]
+        self, events: Sequence[Mapping[str, Any]], heads: Iterable[Head], response_of: Callable[[str], Any]
     ) -> None:
         """Judges all, at the end.
 
@@ -120,14 +120,11 @@ class RunBooks:
             heads: What is written down of the runs.
             response_of: Gives the response of a run that is written down; None where there is none.
         """
-        calls: list[str] = []
+        made = Counter(str(event["arguments"]["id"]) for event in events if event["event"] == "call")
         for event in events:
-            if event["event"] == "call":
-                calls.append(str(event["arguments"]["id"]))
             if "text" in event:
                 self.came.setdefault(event["arguments"]["id"], []).append(event["text"])
         self.judge_answers()
-        made = Counter(calls)
         self.wrong += [f"call {call} was made {count} times" for call, count in made.items() if count > 1]
         by_id = {head.id: head for head in heads}
         self.wrong += [f"run {run_id} waited, and is lost" for run_id in self.written - by_id.keys()]
@@ -161,19 +158,17 @@ class RunBooks:
         self.counts["end_not_written"] += is_elsewhere
         words = {f"{result['run']}/{call}": word for call, word in result["told"].items()}
         self.counts["may_have_run"] += list(words.values()).count("may_have_run")
-        unsaid = [call for call in made if call.startswith(f"{result['run']}/") and call not in words]
-        if is_elsewhere:
-            unsaid = []
         self.wrong += [
-            f"call {call} was made, and its script knows nothing of it: {response}" for call in unsaid
+            f"call {call} was made, and its script knows nothing of it: {response}"
+            for call in made
+            if call.startswith(f"{result['run']}/") and call not in words and not is_elsewhere
         ]
-        bounds = {"made": (1, 1), "may_have_run": (0, 1), "not_started": (0, int(is_elsewhere))}
-        for call, word in words.items():
-            least, most = bounds.get(word, (1, 0))
-            if not least <= made[call] <= most:
-                self.wrong.append(
-                    f"told {word} of call {call}, which was made {made[call]} times: {response}"
-                )
+        times = {"made": [1], "may_have_run": [0, 1], "not_started": [0, 1] if is_elsewhere else [0]}
+        self.wrong += [
+            f"told {word} of call {call}, which was made {made[call]} times: {response}"
+            for call, word in words.items()
+            if made[call] not in times.get(word, [])
+        ]
         asked = f"{result['run']}/{ASKED}"
         came = self.came.get(asked, [])
         if len(came) > 1 or (words.get(asked) == "made" and came != [result["said"]]):

@@ -36,6 +36,13 @@ class Cellblock:
         stalls: Where the watch in the broker's loop writes (see `hostile.loop_watch`).
         environment: The whole environment of the broker.
         cwd: Its working directory.
+
+    Attributes:
+        port: Where the broker listens, from its start on.
+        token: What its clients show.
+        pid: Of the broker.
+        connect_pid: Of `cellblock connect`.
+        connect_log: Its stderr.
     """
 
     def __init__(
@@ -45,38 +52,18 @@ class Cellblock:
         self._environment, self._cwd = environment, cwd
         self._broker: Process | None = None
         self._process: Process | None = None
-        self.port = 0
+        self.connect_log = log.with_name("connect.log")
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next = 0
-        self._reader: asyncio.Task[None] | None = None
+
         self.answers: Counter[object] = Counter()
         self.noise: list[str] = []
-
-    @property
-    def pid(self) -> int:
-        """Process id of the broker."""
-        return self._broker.pid
-
-    @property
-    def connect_pid(self) -> int:
-        """Process id of `cellblock connect`."""
-        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
         """Of the broker, else of `connect`; None while both live."""
         codes = [one.returncode for one in (self._broker, self._process) if one is not None]
         return next((code for code in codes if code is not None), None)
-
-    @property
-    def token(self) -> str:
-        """What the daemon's clients show."""
-        return (self._state / "token").read_text("ascii").strip()
-
-    @property
-    def connect_log(self) -> Path:
-        """The stderr of `connect`."""
-        return self._log.with_name("connect.log")
 
     async def start(self) -> None:
         """Starts both and shakes hands. Raises TimeoutError, RuntimeError."""
@@ -92,6 +79,7 @@ class Cellblock:
                 cwd=self._cwd,
             )
         self.port = await asyncio.to_thread(port_told_in, self._log, START_BOUND_SECONDS)
+        self.token = (self._state / "token").read_text("ascii").strip()
         with self.connect_log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(str(CELLBLOCK), "connect", "--url", f"http://127.0.0.1:{self.port}/mcp", *common),
@@ -102,6 +90,7 @@ class Cellblock:
                 cwd=self._cwd,
                 limit=LINE_CAP_BYTES,
             )
+        self.pid, self.connect_pid = self._broker.pid, self._process.pid
         self._reader = asyncio.create_task(self._read())
         _, answered = self.request("initialize", INITIALIZE["params"])
         await within(answered, START_BOUND_SECONDS)

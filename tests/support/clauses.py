@@ -49,18 +49,15 @@ def render(
     for clause in manifest.values():
         names = sorted(tests.get(clause.id, ()))
         listed = ", ".join(f"`{name}`" for name in names) or f"none: {clause.exempt or 'not covered'}"
-        text += f"- **{clause.id}** {clause.level}: {clause.text} ({listed}){_summary(names, outcomes)}\n"
+        ends = [(outcomes.get(name, "not run"), name) for name in names]
+        bad = "; ".join(f"{outcome}: `{name}`" for outcome, name in ends if outcome != "passed")
+        text += f"- **{clause.id}** {clause.level}: {clause.text} ({listed}){OUTCOME if bad else ''}{bad}\n"
     return text
 
 
 def mapping_of(table: str) -> list[str]:
     """The lines of a table without their outcomes."""
     return [row.partition(OUTCOME)[0] for row in table.splitlines() if row.startswith("- **")]
-
-
-def _summary(names: list[str], outcomes: Mapping[str, str]) -> str:
-    bad = [f"{outcomes.get(name, 'not run')}: `{name}`" for name in names if outcomes.get(name) != "passed"]
-    return OUTCOME + "; ".join(bad) if bad else ""
 
 
 @dataclass(eq=False)  # hashable, as pytest wants plugins to be

@@ -140,23 +140,20 @@ async def world(
     try:
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
+        # The issuer's URL is known only now, in place of ISSUER.
+        own = json.loads(json.dumps(dict(auth or {})).replace("ISSUER", issuer))
         yield World(
             folder,
             issuer,
             f"http://127.0.0.1:{mcp_port}/mcp",
             process,
-            {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock},
+            {"auth": {"keyring": "off", **own}, **cellblock},
             transport=transport,
         )
     finally:
         if process.returncode is None:
             process.kill()
         await reaped(process)
-
-
-def _for(auth: Mapping[str, Any], issuer: str) -> dict[str, Any]:
-    """The section with the issuer's URL, which is known only now, in place of ISSUER."""
-    return json.loads(json.dumps(dict(auth)).replace("ISSUER", issuer))
 
 
 LINK = re.compile(r'id="allow" href="([^"]+)"')

@@ -202,15 +202,18 @@ class Generated:
             ),
         ]
         if depth < 2:
-            makers += [lambda: self._loop(depth), lambda: self._branch(depth)]
+            makers += [
+                lambda: self._loop(depth),
+                lambda: (
+                    f"if (Math.random() < 0.5) {{ {self._statement(depth + 1)} }} "
+                    f"else {{ {self._statement(depth + 1)} }}"
+                ),
+            ]
         return self._random.choice(makers)()
 
     def _loop(self, depth: int) -> str:
         body, turns = self._statement(depth + 1), self._random.randint(1, 3)
         return f"for (let turn = 0; turn < {turns}; turn++) {{ {body} await sleep({self._ms()}); }}"
-
-    def _branch(self, depth: int) -> str:
-        return f"if (Math.random() < 0.5) {{ {self._statement(depth + 1)} }} else {{ {self._statement(depth + 1)} }}"
 
     def _end(self) -> str:
         result = "globalThis.__codemode_result__ = out;"

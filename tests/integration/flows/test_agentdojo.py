@@ -83,8 +83,9 @@ async def played(broker: Broker, name: str, mark: str, verdict: Verdict, **task:
         asked.append(question)
         return verdict
 
-    script = SCRIPT % (json.dumps(task), mark)
-    response = await within(broker.run(script, grantee=Grantee(f"stdio:{name}", answer)))
+    response = await within(
+        broker.run(SCRIPT % (json.dumps(task), mark), grantee=Grantee(f"stdio:{name}", answer))
+    )
     assert response.ok, response
     return response.result, len(asked)
 

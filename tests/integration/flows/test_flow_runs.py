@@ -192,8 +192,7 @@ globalThis.__codemode_result__ = why;"""
 
 async def test_a_server_asks_no_model_for_what_it_may_not_know(tmp_path: Path) -> None:
     """Its call was made when the run knew nothing, and it asks when the run has read mail."""
-    asking = entry(forked_server("asking_server.py", "stdio", "--older"))
-    servers = {**entries(tmp_path), "asking": asking}
+    servers = {**entries(tmp_path), "asking": entry(forked_server("asking_server.py", "stdio", "--older"))}
     labels = {**LABELS, "asking.*": {"secrecy": "public", "trust": "trusted", "sink": "public"}}
 
     async def sample(context: object, params: object) -> types.CreateMessageResult:
@@ -216,8 +215,9 @@ globalThis.__codemode_result__ = [first, await later];
     ) as broker:
         client = Client(FrontServer(broker, version="1").open(), mode="legacy", sampling_callback=sample)
         async with client:
-            work = client.call_tool("codemode.run", {"code": script % json.dumps(str(file))})
-            running = asyncio.create_task(work)
+            running = asyncio.create_task(
+                client.call_tool("codemode.run", {"code": script % json.dumps(str(file))})
+            )
             # The second time, the first answer is there.
             await until(lambda: sent(tmp_path, "mail") == 2, "mail is read")
             file.touch()

@@ -110,19 +110,14 @@ def word(value: object) -> str:
     return f"={value.hex()}" if isinstance(value, bytes) else str(value)
 
 
-def outcome(owner: Owner) -> list[Any]:
-    """What each step of a worker's program gave: a value, or a negative errno."""
-    [body] = [body for header, body in owner.said if header["t"] == "done"]
-    return json.loads(body)
-
-
 async def attack(*lines: Step, launcher: Launcher | None = None, **changes: int) -> list[Any]:
     """One attacker's outcome, from this process (`in_this_process`)."""
-    made, owner = await booted(launcher=launcher)
-    made.lease(b"token", make_run(**changes), script(steps(*lines)))
+    _, owner = await let_loose(*lines, launcher=launcher, **changes)
     ended = await owner.end()
     assert ended.reason == "finished", (ended, owner.ended)
-    return outcome(owner)
+    # What each step of its program gave: a value, or a negative errno.
+    [body] = [body for header, body in owner.said if header["t"] == "done"]
+    return json.loads(body)
 
 
 async def let_loose(*lines: Step, launcher: Launcher | None = None, **changes: int) -> tuple[Worker, Owner]:

@@ -18,9 +18,8 @@ from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import within
-from support.worker_owner import booted
+from support.worker_owner import MIB, booted
 
-MIB = 1024 * 1024
 NO = -errno.EPERM
 THERE_IS_NO_SUCH = -errno.ENOSYS
 BOOT_FILE = b"/worker/boot.js"

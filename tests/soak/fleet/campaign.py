@@ -148,11 +148,6 @@ class Campaign:
         self.fleet.servers["asking"] = {"url": self._asking.url}
         self.fleet.start()
 
-    def _files(self) -> set[str]:
-        """What a broker leaves where nothing is to stay."""
-        own = [broker.folder for broker in self.fleet.brokers]
-        return files_under(*(folder / name for folder in own for name in ("tmp", "home", "state/run")))
-
     async def _load(self) -> None:
         stop = time.monotonic() + self._seconds
         clients = Clients(self.fleet, self.books, self._chance, await self._other_token())
@@ -225,14 +220,13 @@ class Campaign:
         for part in (*fleet.hosts, *fleet.brokers):
             if code := await asyncio.to_thread(part.stop):
                 self.wrong.append(f"{part.name} has ended with code {code}")
-        for part in fleet.parts:
-            if isinstance(part, Balancer):
-                continue
+        for part in (one for one in fleet.parts if not isinstance(one, Balancer)):
             with contextlib.suppress(AssertionError):
                 await until(lambda part=part: not part.left(), "it is gone", LEFT_SECONDS)
             left = [command_line(one) for one in part.left() if alive(one)]
             self.wrong += [f"of {part.name} is left: {one}" for one in left]
-        self.wrong += [f"a file is left: {file}" for file in sorted(self._files())]
+        empty = [one.folder / name for one in fleet.brokers for name in ("tmp", "home", "state/run")]
+        self.wrong += [f"a file is left: {file}" for file in sorted(files_under(*empty))]
         with store_of(fleet) as store:
             heads = heads_in(store)
             responses = {head.id: response_to(store, head.id) for head in heads}

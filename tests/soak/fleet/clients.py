@@ -228,13 +228,10 @@ class Clients:
         head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
         body = await asyncio.to_thread(self._answer_to, head.id)
         served = broker.served
-        headers = {**served.auth, "Content-Type": "application/json"}
-        path = f"/dashboard/parked/{head.id}/approve"
+        url = f"{served.url.removesuffix('/mcp')}/dashboard/parked/{head.id}/approve"
         with suppress(httpx2.HTTPError):
             async with self._http(served) as http:
-                answer = await http.post(
-                    served.url.removesuffix("/mcp") + path, content=json.dumps(body), headers=headers
-                )
+                answer = await http.post(url, json=body, headers=served.auth)
             # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away.
             if answer.status_code not in (200, 204, 404, 409, 503):
                 self._books.wrong.append(f"approving {head} got {answer.status_code}: {answer.text}")

@@ -13,7 +13,6 @@ import psutil
 
 from soak.watch import by_role
 from support.fleet.fleet import Broker, Fleet, Host, Part
-from support.fleet.network import Place
 
 EVERY_SECONDS: Final = 2.0
 """Mean pause between two faults; the pauses are exponential, so some come close together."""
@@ -99,67 +98,63 @@ class FleetFaults:
             return self._chance.choice(parts[who])
         return self._fleet.balancer if who == "balancer" else None
 
-    async def _do(self, name: str, part: Part | None, how: str) -> None:
+    async def _do(self, name: str, part: Any, how: str) -> None:
+        """Begins a fault, ends it after a while, and sees to it that the part is there again. None is PostgreSQL."""
+        fleet, network = self._fleet, self._fleet.network
+        # One that is alone has no database.
+        place = fleet.database.place if part is None else part.place
+        ways: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[float, float]]] = {
+            "cut off": (lambda: network.cut(place), lambda: network.cut(place, is_cut=False), CUT_SECONDS),
+            "slowed": (lambda: network.slow(place, SLOW_BYTES), lambda: network.slow(place), CUT_SECONDS),
+            "delayed": (
+                lambda: network.delay(place, DELAY_SECONDS),
+                lambda: network.delay(place),
+                CUT_SECONDS,
+            ),
+            "left out": (
+                lambda: fleet.balancer.enable(fleet.brokers.index(part), is_in=False),
+                lambda: fleet.balancer.enable(fleet.brokers.index(part)),
+                CUT_SECONDS,
+            ),
+            "paused": (lambda: part.pause(), lambda: part.resume(), PAUSE_SECONDS),
+            "stopped": (lambda: self._stopped(part), lambda: self._started(part), AWAY_SECONDS),
+            "killed": (
+                lambda: (
+                    part.kill(alone=self._chance.random() < 0.5)
+                    if part
+                    else fleet.database.stop(signal.SIGQUIT)
+                ),
+                lambda: self._started(part or fleet.database),
+                AWAY_SECONDS,
+            ),
+            "restarted": (
+                lambda: fleet.database.stop(signal.SIGINT),
+                lambda: fleet.database.start(),
+                AWAY_SECONDS,
+            ),
+        }
         try:
-            if how in ("cut off", "slowed", "delayed"):
-                await self._link(self._fleet.database.place if part is None else part.place, how)
-            elif part is None:
-                sent = signal.SIGQUIT if how == "killed" else signal.SIGINT
-                await self._away(lambda: self._fleet.database.stop(sent), self._fleet.database.start)
-            elif how == "left out":
-                number = self._fleet.brokers.index(part)  # type: ignore[arg-type]
-                await asyncio.to_thread(self._fleet.balancer.enable, number, is_in=False)
-                await asyncio.sleep(self._chance.uniform(*CUT_SECONDS))
-                await asyncio.to_thread(self._fleet.balancer.enable, number)
-            elif how == "paused":
-                await asyncio.to_thread(part.pause)
-                try:
-                    await asyncio.sleep(self._chance.uniform(*PAUSE_SECONDS))
-                finally:
-                    await asyncio.to_thread(part.resume)
-            elif how.endswith(" lost"):
+            if how.endswith(" lost"):
                 for one in by_role(psutil.Process(part.pid)).get(how.removesuffix(" lost"), []):
                     with contextlib.suppress(psutil.NoSuchProcess):
                         one.kill()
-            elif how == "stopped":
-                await self._away(lambda: self._stopped(part), part.start)
-                await self._back(part)
-            else:
-                alone = self._chance.random() < 0.5
-                await self._away(lambda: part.kill(alone=alone), part.start)
-                await self._back(part)
+                return
+            begin, end, span = ways[how]
+            await asyncio.to_thread(begin)
+            try:
+                await asyncio.sleep(self._chance.uniform(*span))
+            finally:
+                await asyncio.to_thread(end)
         except Exception as error:  # noqa: BLE001 - the soak goes on, and says so
             self._wrong.append(f"{name}: {how}: {type(error).__name__}: {error}")
         finally:
             self._busy.discard(name)
 
-    async def _link(self, place: Place, how: str) -> None:
-        network = self._fleet.network
-        there: dict[str, Callable[[], None]] = {
-            "cut off": lambda: network.cut(place),
-            "slowed": lambda: network.slow(place, SLOW_BYTES),
-            "delayed": lambda: network.delay(place, DELAY_SECONDS),
-        }
-        back: dict[str, Callable[[], None]] = {
-            "cut off": lambda: network.cut(place, is_cut=False),
-            "slowed": lambda: network.slow(place),
-            "delayed": lambda: network.delay(place),
-        }
-        await asyncio.to_thread(there[how])
-        try:
-            await asyncio.sleep(self._chance.uniform(*CUT_SECONDS))
-        finally:
-            await asyncio.to_thread(back[how])
-
-    async def _away(self, down: Callable[[], Any], up: Callable[[], None]) -> None:
-        await asyncio.to_thread(down)
-        await asyncio.sleep(self._chance.uniform(*AWAY_SECONDS))
-        await asyncio.to_thread(up)
-
-    async def _back(self, part: Part) -> None:
+    def _started(self, part: Any) -> None:
         """Waits until a broker listens again: another fault before that would be one of a part that is not there."""
+        part.start()
         if isinstance(part, Broker):
-            await asyncio.to_thread(part.wait, ready=lambda: part.probe() > 0)
+            part.wait(ready=lambda: part.probe() > 0)
 
     def _stopped(self, part: Part) -> None:
         code = part.stop()

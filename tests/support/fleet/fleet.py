@@ -83,11 +83,9 @@ class Part:
 
     def command(self) -> list[str]:
         """What is run."""
-        raise NotImplementedError
 
     def is_ready(self) -> bool:
         """Whether it serves."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Starts it, at once."""
@@ -106,10 +104,6 @@ class Part:
     def said(self) -> str:
         """All that it has said, in all its lives."""
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
-
-    def said_now(self) -> str:
-        """What it has said since its last start."""
-        return self.said()[self._said_before :]
 
     def family(self) -> list[psutil.Process]:
         """It and all below it."""
@@ -249,7 +243,7 @@ class Host(Part):
         return [*program, "--connect", *self.names, *own]
 
     def is_ready(self) -> bool:
-        return "connected to the broker" in self.said_now()
+        return "connected to the broker" in self.said()[self._said_before :]
 
 
 class Balancer(Part):
@@ -302,10 +296,6 @@ class Database(Postgres):
         super().__init__(address=place.address)
         self.url = self.database()
         """By its socket: whoever is at no place asks it so, also when its links are cut."""
-
-    def url_by(self, way: str) -> str:
-        """The URL for who reaches it by `ADDRESS:PORT`."""
-        return f"postgresql://postgres@{way}{urlsplit(self.url).path}"
 
     def start(self) -> None:
         """Starts it, where it was, and waits until it answers."""
@@ -482,7 +472,8 @@ class Fleet:
 
     def _shared(self, place: Any, folder: Path) -> dict[str, Any]:
         """The sections of a broker that has its state, its hosts and its balancer with others."""
-        url = self.database.url_by(self.network.way(place, self.database.place, PORT))
+        way = self.network.way(place, self.database.place, PORT)
+        url = f"postgresql://postgres@{way}{urlsplit(self.database.url).path}"
         balancer = self.balancer.place
         known = [self.network.way(None, balancer, BALANCER_PORT), f"{balancer.address}:{BALANCER_PORT}"]
         sections: dict[str, Any] = {

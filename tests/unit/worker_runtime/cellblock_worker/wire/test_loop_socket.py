@@ -19,21 +19,16 @@ OnMessage = Callable[[list[bytes]], None]
 
 
 class Inbox:
-    """Collects messages and wakes who waits for a number of them."""
+    """Collects messages."""
 
     def __init__(self) -> None:
         self.messages: list[list[bytes]] = []
-        self._changed = asyncio.Event()
 
     def __call__(self, parts: list[bytes]) -> None:
         self.messages.append(parts)
-        self._changed.set()
 
     async def until(self, count: int) -> list[list[bytes]]:
-        async with asyncio.timeout(BOUND):
-            while len(self.messages) < count:
-                self._changed.clear()
-                await self._changed.wait()
+        await until(lambda: len(self.messages) >= count, f"{count} messages")
         return self.messages
 
 

@@ -80,8 +80,7 @@ def test_a_packed_message_has_all_its_fields_in_their_order(message: Message) ->
 
 def test_the_examples_cover_every_message_of_every_direction() -> None:
     known = {kind for _, kinds in PARSERS.values() for kind in kinds}
-    assert {type(message) for message in MESSAGES} == known
-    assert known == set(Message.__subclasses__())
+    assert {type(message) for message in MESSAGES} == known == set(Message.__subclasses__())
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

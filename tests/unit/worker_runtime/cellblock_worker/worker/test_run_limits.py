@@ -155,18 +155,37 @@ COMPUTE = "while True: pass"
 WAIT = "import time; time.sleep(600)"
 
 
-class Heard:
-    """What one watch has said."""
+class Watching:
+    """A watch, and what it has said."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        reader: UsageReader,
+        *,
+        kernel_limits: bool = True,
+        cpu_ms: int = 60_000,
+        memory: int = 1 << 40,
+        replay_ms: int = 0,
+    ) -> None:
         self.killed: list[tuple[protocol.EndReason, str]] = []
         self.computed: list[float] = []
-
-    def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
-        self.killed.append((reason, detail))
-
-    def computes(self, cpu_seconds: float) -> None:
-        self.computed.append(cpu_seconds)
+        run = protocol.Run(
+            timeout_ms=1,
+            cpu_ms=cpu_ms,
+            memory_bytes=memory,
+            log_bytes=1,
+            message_bytes=1,
+            replay_ms=replay_ms,
+        )
+        self.watch = UseWatch(
+            reader,
+            run,
+            Usage(0.0, 0),
+            memory=MemoryEvidence(),
+            kernel_limits=kernel_limits,
+            kill=lambda reason, detail="": self.killed.append((reason, detail)),
+            computes=self.computed.append,
+        )
 
     async def a_kill(self) -> None:
         await until(lambda: self.killed, "a kill")
@@ -187,61 +206,30 @@ def pid(request: pytest.FixtureRequest) -> Iterator[int]:
     process.wait()
 
 
-def watch(
-    heard: Heard,
-    reader: UsageReader,
-    *,
-    kernel_limits: bool = True,
-    cpu_ms: int = 60_000,
-    memory: int = 1 << 40,
-    replay_ms: int = 0,
-) -> UseWatch:
-    run = protocol.Run(
-        timeout_ms=1,
-        cpu_ms=cpu_ms,
-        memory_bytes=memory,
-        log_bytes=1,
-        message_bytes=1,
-        replay_ms=replay_ms,
-    )
-    return UseWatch(
-        reader,
-        run,
-        Usage(0.0, 0),
-        memory=MemoryEvidence(),
-        kernel_limits=kernel_limits,
-        kill=heard.kill,
-        computes=heard.computes,
-    )
-
-
 @pytest.mark.parametrize("cpu_ms", [40, 600])
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
 async def test_a_run_over_its_cpu_time_is_killed_once(pid: int, cpu_ms: int) -> None:
     """The second one's first look is not due when the watch begins."""
-    heard = Heard()
-    watching = watch(heard, UsageReader(pid), cpu_ms=cpu_ms)
-    await heard.a_kill()
-    assert heard.killed == [("cpu", f"over maxCpuMs = {cpu_ms}")]
-    watching.cancel()
-    assert watching.now().cpu_seconds >= cpu_ms / 1000
+    run = Watching(UsageReader(pid), cpu_ms=cpu_ms)
+    await run.a_kill()
+    assert run.killed == [("cpu", f"over maxCpuMs = {cpu_ms}")]
+    run.watch.cancel()
+    assert run.watch.now().cpu_seconds >= cpu_ms / 1000
 
 
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
 async def test_the_cpu_time_of_a_replay_is_bounded_apart(pid: int) -> None:
-    heard = Heard()
-    watching = watch(heard, UsageReader(pid), cpu_ms=100, replay_ms=60_000)
-    await until(lambda: watching.now().cpu_seconds >= 0.2, "it computes")
-    assert heard.killed == [] and watching.live() and not watching.live(), "once"
-    await heard.a_kill()
-    watching.cancel()
-    assert heard.killed == [("cpu", "over maxCpuMs = 100")]
-    assert 0.2 <= watching.live_at <= watching.now().cpu_seconds - 0.1
-    endless = Heard()
-    watching = watch(endless, UsageReader(pid), replay_ms=40)
+    run = Watching(UsageReader(pid), cpu_ms=100, replay_ms=60_000)
+    await until(lambda: run.watch.now().cpu_seconds >= 0.2, "it computes")
+    assert run.killed == [] and run.watch.live() and not run.watch.live(), "once"
+    await run.a_kill()
+    run.watch.cancel()
+    assert run.killed == [("cpu", "over maxCpuMs = 100")]
+    assert 0.2 <= run.watch.live_at <= run.watch.now().cpu_seconds - 0.1
+    endless = Watching(UsageReader(pid), replay_ms=40)
     await endless.a_kill()
-    watching.cancel()
-    assert [reason for reason, _ in endless.killed] == ["cpu"] and watching.live_at is None
+    endless.watch.cancel()
+    assert [reason for reason, _ in endless.killed] == ["cpu"] and endless.watch.live_at is None
 
 
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
@@ -250,58 +238,55 @@ async def test_a_long_run_is_told_with_all_that_it_has_used(
 ) -> None:
     monkeypatch.setattr(run_limits, "FIRST_SAMPLE_SECONDS", 0.02)
     monkeypatch.setattr(run_limits, "LAST_SAMPLE_SECONDS", 0.02)
-    heard, later = Heard(), Heard()
-    watching = watch(heard, UsageReader(pid))
-    await until(lambda: len(heard.computed) >= 2, "it computes")
-    watching.cancel()
-    assert sum(heard.computed) == pytest.approx(watching.reported)
-    assert watching.reported >= LONG_RUN_CPU_SECONDS
-    told, another = watching.reported, watch(later, UsageReader(pid))
+    run = Watching(UsageReader(pid))
+    await until(lambda: len(run.computed) >= 2, "it computes")
+    run.watch.cancel()
+    told = run.watch.reported
+    assert sum(run.computed) == pytest.approx(told) and told >= LONG_RUN_CPU_SECONDS
+    later = Watching(UsageReader(pid))
     await until(lambda: len(later.computed) >= 3, "it computes")
-    another.cancel()
-    assert watching.reported == told
+    later.watch.cancel()
+    assert run.watch.reported == told
 
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
 async def test_memory_is_watched_only_where_the_kernel_does_not(pid: int) -> None:
-    kept, unkept = Heard(), Heard()
-    watching = [
-        watch(kept, UsageReader(pid), kernel_limits=True, memory=1 << 10),
-        watch(unkept, UsageReader(pid), kernel_limits=False, memory=1 << 10),
-    ]
+    kept = Watching(UsageReader(pid), kernel_limits=True, memory=1 << 10)
+    unkept = Watching(UsageReader(pid), kernel_limits=False, memory=1 << 10)
     await unkept.a_kill()
-    for one in watching:
-        one.cancel()
+    for one in (kept, unkept):
+        one.watch.cancel()
     assert unkept.killed == [("memory", "over maxMemoryBytes = 1024 (resident size)")]
     assert kept.killed == kept.computed == []
 
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
 async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alone(pid: int) -> None:
-    kept, unkept = Heard(), Heard()
-    watching = [watch(kept, Blind(pid), cpu_ms=40), watch(unkept, Blind(pid), kernel_limits=False)]
+    kept, unkept = Watching(Blind(pid), cpu_ms=40), Watching(Blind(pid), kernel_limits=False)
     await unkept.a_kill()
     assert unkept.killed == [("crashed", "its memory cannot be watched: Too many open files")]
-    assert (kept.killed, watching[0].now()) == ([], None)
-    for one in watching:
-        one.cancel()
+    assert (kept.killed, kept.watch.now()) == ([], None)
+    for one in (kept, unkept):
+        one.watch.cancel()
 
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
-async def test_a_process_that_is_gone_is_for_its_owner_to_tell(pid: int) -> None:
-    heard, looked = Heard(), list[int]()
+async def test_a_process_that_is_gone_is_for_its_owner_to_tell(
+    pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[UsageReader] = []
+    reader, read = UsageReader(pid), UsageReader.read
 
-    class Watched(UsageReader):
-        def read(self) -> Usage:
-            looked.append(pid)
-            return super().read()
+    def counted(reader: UsageReader) -> Usage:
+        looks.append(reader)
+        return read(reader)
 
-    reader = Watched(pid)
+    monkeypatch.setattr(UsageReader, "read", counted)
     reader.close()
-    watching = watch(heard, reader, kernel_limits=False)
-    await until(lambda: looked, "a look")
-    assert (heard.killed, heard.computed, watching.now()) == ([], [], None)
-    watching.cancel()
+    run = Watching(reader, kernel_limits=False)
+    await until(lambda: looks, "a look")
+    assert (run.killed, run.computed, run.watch.now()) == ([], [], None)
+    run.watch.cancel()
 
 
 class World:

@@ -31,6 +31,7 @@ from cellblock.types.search_words import (
     wanted_by,
     word_groups,
 )
+from support.nesting import nested
 from support.params import mostly
 from support.recorded_catalogs import CATALOGS, recorded_catalog
 
@@ -291,10 +292,9 @@ def test_server_restriction_and_limit() -> None:
 
 
 def test_best_first_and_ties_by_server_order_then_name() -> None:
-    tools = [named("b_ping"), named("a_ping")]
-    index = SearchIndex(Catalog(servers={
-        name: ServerEntry(name, "same", "same", tools=tuple(tools)) for name in ("zeta", "alpha")
-    }))  # fmt: skip
+    tools = (named("b_ping"), named("a_ping"))
+    servers = {name: ServerEntry(name, "same", "same", tools=tools) for name in ("zeta", "alpha")}
+    index = SearchIndex(Catalog(servers=servers))
     assert found(index, "ping") == ["zeta/a_ping", "zeta/b_ping", "alpha/a_ping", "alpha/b_ping"]
     scores = [hit.score for hit in real_index().search("create a page", limit=50)]
     assert scores == sorted(scores, reverse=True)
@@ -366,20 +366,21 @@ def test_random_text_never_raises() -> None:
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:
-    deep: dict[str, Any] = {"description": "needle"}
-    for _ in range(5000):
-        deep = {"properties": {"x": deep}}
+    deep = nested(5_000, lambda schema: {"properties": {"x": schema}}, {"description": "needle"})
     wide = {"properties": {f"p{i}": {"description": "w " * 1000} for i in range(20_000)}}
-    branchy: dict[str, Any] = {"properties": {"leaf": {}}}
-    for _ in range(10):
-        branchy = {"anyOf": [branchy] * 500, "oneOf": [branchy] * 500}
+    branchy = nested(
+        10, lambda schema: {"anyOf": [schema] * 500, "oneOf": [schema] * 500}, {"properties": {"leaf": {}}}
+    )
     odd: Any = {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3}
     schemas: list[Any] = [deep, wide, branchy, odd, True, False, None, {"properties": []}]
     tools = [
-        ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, s) for i, s in enumerate(schemas)
+        *(
+            ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, schema)
+            for i, schema in enumerate(schemas)
+        ),
+        ToolEntry("n" * 1_000_000, "n", "\ud800" * 100_000),
+        ToolEntry("", "_"),
     ]
-    tools.append(ToolEntry("n" * 1_000_000, "n", "\ud800" * 100_000))
-    tools.append(ToolEntry("", "_"))
     started = time.process_time()
     index = SearchIndex(catalog_of(one=tools))
     assert time.process_time() - started < 10.0

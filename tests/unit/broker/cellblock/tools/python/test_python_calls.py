@@ -1,7 +1,5 @@
 """Calls of Python tools: inputs, bounds, cancellation, whatever a function raises."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import dataclasses
@@ -14,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,7 +21,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 from pydantic_core import to_json
 
 from cellblock import tool
-from cellblock.base import payload
 from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
@@ -65,17 +62,22 @@ def compute() -> None:
         pass
 
 
+def before_encoding(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Has `work` called before each result is encoded."""
+    encoded = ResultForm.encoded
+
+    def after_it(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
+        work()
+        return encoded(self, value, most, **told)
+
+    monkeypatch.setattr(ResultForm, "encoded", after_it)
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
     calls: PythonCalls, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    encoded = ResultForm.encoded
-
-    def slow(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
-        compute()
-        return encoded(self, value, most, **told)
-
-    monkeypatch.setattr(ResultForm, "encoded", slow)
+    before_encoding(monkeypatch, compute)
     account = Account.of_one()
 
     def in_thread():
@@ -97,13 +99,7 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    encoded = ResultForm.encoded
-
-    def noted(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
-        threads.append(threading.current_thread())
-        return encoded(self, value, most, **told)
-
-    monkeypatch.setattr(ResultForm, "encoded", noted)
+    before_encoding(monkeypatch, lambda: threads.append(threading.current_thread()))
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
     async def small():
@@ -138,7 +134,7 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(
         (on_loop if threading.current_thread() is here else beside).append(len(body))
         return body
 
-    monkeypatch.setattr(payload, "to_json", noted)
+    monkeypatch.setattr("cellblock.base.payload.to_json", noted)
     data = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
 
     async def large():
@@ -161,16 +157,13 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(
 async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) -> None:
     release, ended = threading.Event(), asyncio.Event()
 
-    def blocks() -> None:
-        release.wait(BOUND)
-
     async def hangs() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    for function in (blocks, hangs):
+    for function in (lambda: release.wait(BOUND), hangs):
         with pytest.raises(ToolCallError, match=r"did not end within 0\.2 s") as caught:
             await within(brief.call(read_tool(function), {}))
         assert caught.value.certainty is Certainty.MAY_HAVE_RUN
@@ -333,7 +326,6 @@ async def test_a_strict_model_takes_what_json_has(call: Call) -> None:
     def take(value: Strict) -> bool:
         return isinstance(value.day, datetime.date) and value.pair == (1, 2)
 
-    take.__annotations__["value"] = Strict
     assert await call(take, value={"day": "2025-03-01", "pair": [1, 2]}) == {"result": True}
 
 

@@ -68,9 +68,8 @@ class Thing:
 
 
 async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
-    named = functools.partial(Thing.make)
     assert read_tool(Thing.make).name == "made" and read_tool(Thing.make_too).name == "made-too"
-    assert read_tool(named).name == "make"
+    assert read_tool(functools.partial(Thing.make)).name == "make"
     called = read_tool(Thing())
     assert (called.name, called.description, called.is_async) == ("Thing", "A thing.", True)
     assert await call(Thing.make) == {"result": "Thing"}

@@ -45,10 +45,9 @@ def chain(length: int, link: Any = lambda reference: reference) -> dict[str, Any
 
 
 def unevaluated(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object"}
-    for _ in range(levels):
-        schema = {"unevaluatedProperties": False, "allOf": [schema]}
-    return schema
+    return nested(
+        levels, lambda schema: {"unevaluatedProperties": False, "allOf": [schema]}, {"type": "object"}
+    )
 
 
 @functools.cache

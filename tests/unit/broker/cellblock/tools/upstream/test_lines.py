@@ -359,26 +359,26 @@ async def test_one_coding_that_was_asked_for_is_unpacked_and_no_other(url: str, 
         assert await body_of(f"{url}/{plain}") == b"x" * CAP
 
 
+async def taking_turns(turns: Counter[str]) -> None:
+    """Counts the passes of the loop."""
+    while True:
+        turns["passes"] += 1
+        await asyncio.sleep(0)
+
+
 async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
     """Other tasks have their turn after each piece, and what is unpacked is bounded whatever reads it."""
     _, bomb = coded()["gzip"]
     response = httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
     pieces: list[bytes] = []
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
+    turns = Counter[str]()
+    other = asyncio.create_task(taking_turns(turns))
     with pytest.raises(httpx2.DecodingError, match="times its size"):
         async for piece in unpacked(response):
             pieces.append(piece)  # noqa: PERF401 - an error ends it
     other.cancel()
     assert max(map(len, pieces)) <= PIECE_BYTES
-    assert turns >= len(pieces)
+    assert turns.total() >= len(pieces)
     assert sum(map(len, pieces)) <= MOST_RATIO * len(bomb) + FREE_BYTES
 
 
@@ -466,21 +466,14 @@ CHATTERS = "import sys; sys.stdout.write('1\\n' * 100_000); sys.stdout.flush(); 
 
 
 async def test_of_many_lines_few_are_read_before_others_have_their_turn(tmp_path: Path) -> None:
-    passes, noted = 0, Counter[int]()
-
-    async def ticking() -> None:
-        nonlocal passes
-        while True:
-            passes += 1
-            await asyncio.sleep(0)
-
+    turns, noted = Counter[str](), Counter[int]()
     config = ServerConfig(command=sys.executable, args=["-I", "-c", CHATTERS])
     with (tmp_path / "log").open("w") as log:
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "chatters")
         ) as wire:
-            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([passes]))
-            tasks = [asyncio.create_task(ticking()), asyncio.create_task(wire.run(connection))]
+            connection = Connection(wire, asyncio.Event(), lambda _: noted.update([turns["passes"]]))
+            tasks = [asyncio.create_task(taking_turns(turns)), asyncio.create_task(wire.run(connection))]
             await until(lambda: noted.total() > 800, "some have come")
             await end_tasks(*tasks)
     assert max(noted.values()) <= MESSAGES_IN_STEP + 1

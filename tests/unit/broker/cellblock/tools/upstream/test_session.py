@@ -20,7 +20,6 @@ import pytest
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream import installs
 from cellblock.tools.upstream.failures import ConnectionLost
 from cellblock.tools.upstream.installs import Install, has_started, package_of
 from cellblock.tools.upstream.lifecycle import (
@@ -154,13 +153,12 @@ class Forgets(Answering):
         if method == "initialize":
             session = f"session {len(self.sessions)}"
             self.sessions.append(session)
-        greeting = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "serverInfo": {"name": "forgets", "version": "1"},
-        }
         results = {
-            "initialize": greeting,
+            "initialize": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "serverInfo": {"name": "forgets", "version": "1"},
+            },
             "tools/call": {"content": [{"type": "text", "text": "made"}]},
         }
         unknown = {"error": {"code": -32601, "message": "unknown"}}
@@ -264,16 +262,12 @@ READS_LATE = textwrap.dedent(
 )
 
 
-def quiet() -> Mock:
-    """What a wire tells what came, in the place of a connection."""
-    return Mock(received=AsyncMock(return_value=0))
-
-
 @pytest.mark.parametrize("size", [200_000, 12_000_000])
 async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, size: int) -> None:
     ready = tmp_path / "ready"
     config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
-    told = quiet()
+    # What the wire tells what came, in the place of a connection.
+    told = Mock(received=AsyncMock(return_value=0))
 
     def asks(number: int, text: str) -> bytes:
         return messages.request(number, "x", {"a": text})
@@ -306,13 +300,12 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
 async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_path: Path) -> None:
     """It closes its stdout before it is gone, as npm does for a package that is not there."""
     config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
-    told = quiet()
     with (tmp_path / "log").open("w") as log:
         install = Install("some-server", tmp_path, log.fileno())
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "given up"), install=install
         ) as wire:
-            await wire.run(told)
+            await wire.run(Mock())
             assert install.running
     assert not install.running
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "nobody ended it"
@@ -458,7 +451,7 @@ def test_what_installs_is_known_by_its_command_line(line: str, package: str | No
 async def test_npm_says_what_it_has_started(
     event: str, started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installs, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr("cellblock.tools.upstream.installs.STEADY_SECONDS", 0.0)
     line = ["sh", "-c", f"{event} sleep 30; true"]
     with subprocess.Popen(line, start_new_session=True, env={"PATH": "/usr/bin:/bin"}) as process:  # noqa: ASYNC220
         try:

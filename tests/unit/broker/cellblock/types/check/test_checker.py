@@ -14,17 +14,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import psutil
 import pytest
 
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.types.check import checker as module
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import Declarations
-from cellblock.types.check.checker import Checked, TypeChecker
+from cellblock.types.check.checker import MAX_SCRIPT_BYTES, Checked, TypeChecker
 from cellblock.types.check.compiler import (
     MAX_HEADER_BYTES,
     MAX_MESSAGE_BYTES,
@@ -181,7 +180,7 @@ async def test_types_made_to_explode_cost_one_check(checker: TypeChecker, check:
 @pytest.mark.slow
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
     assert "bytes" in ((await check("x();" * 262_144)).gave_up or ""), "larger still is not checked"
-    checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
+    checked = await check("x.y;\n" * (MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
     assert checked.gave_up is not None or 0 < len(checked.faults) <= MAX_SHOWN
     assert await works(check)
 
@@ -224,7 +223,7 @@ async def test_close_during_the_start_leaves_no_process(checker: TypeChecker) ->
 async def test_an_idle_compiler_is_stopped(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.types.check.checker.IDLE_SECONDS", 0.05)
     await check("1;")
     await until(lambda: checker.pid is None, "the idle compiler is stopped")
     assert await works(check)
@@ -233,7 +232,7 @@ async def test_an_idle_compiler_is_stopped(
 async def test_a_compiler_that_has_served_long_is_replaced(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CHECKS", 3)
+    monkeypatch.setattr("cellblock.types.check.checker.MAX_CHECKS", 3)
     pids: set[int | None] = set()
     for _ in range(8):
         assert await works(check)
@@ -323,15 +322,12 @@ async def test_hostile_descriptions_stay_text(faults: Faults) -> None:
     ] == ["everything", "good"]
 
 
-TRACKER = [SPECIFIER]
-
-
 def test_a_servers_declarations_are_made_once() -> None:
     catalog, declarations = catalog_of(ToolEntry("a", "a")), Declarations()
     newer = replace(catalog, version=2)
-    first = declarations.text(catalog, [*TRACKER, "@codemode/errors"], "")
+    first = declarations.text(catalog, [SPECIFIER, "@codemode/errors"], "")
     assert f'declare module "{SPECIFIER}"' in first
-    assert declarations.text(newer, TRACKER, "") == first
+    assert declarations.text(newer, [SPECIFIER], "") == first
     assert "tracker" not in declarations.text(newer, ["@codemode/errors"], "")
 
 
@@ -340,23 +336,20 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
         ToolEntry(name, name, input_schema={"type": "object", "properties": {f"of_{name}": {}}})
         for name in ("read", "write", "odd-name", "class")
     ]
-    catalog, asked = catalog_of(*tools), list[str]()
-
-    def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
-        asked.append(tool.tool_name)
-
+    catalog, outputs = catalog_of(*tools), Mock(return_value=None)
     declarations = Declarations(lambda _principal: outputs)
-    first = declarations.text(catalog, TRACKER, "await t.read({});")
+    first = declarations.text(catalog, [SPECIFIER], "await t.read({});")
+    asked = [call.args[1].tool_name for call in outputs.mock_calls]
     assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
     assert "of_read" in first and "of_write" not in first
     assert "export function write(input?: any): Promise<any>;" in first
     assert "export { __tool_4 as class };" in first
-    second = declarations.text(catalog, TRACKER, "t.write")
+    second = declarations.text(catalog, [SPECIFIER], "t.write")
     assert "of_read" in second and "of_write" in second
-    asked.clear()
+    outputs.reset_mock()
     for code in ("t.read", "t.write", "1;"):
-        assert declarations.text(catalog, TRACKER, code) == second
-    assert asked == []
+        assert declarations.text(catalog, [SPECIFIER], code) == second
+    outputs.assert_not_called()
 
 
 async def test_a_tool_that_is_not_named_is_there_all_the_same(faults: Faults) -> None:
@@ -371,11 +364,8 @@ async def test_a_tool_that_is_not_named_is_there_all_the_same(faults: Faults) ->
 async def test_what_the_machine_lacks_is_said_and_not_raised(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    async def lacking(self: CompilerSession) -> None:
-        raise error
-
     with monkeypatch.context() as patch:
-        patch.setattr(CompilerSession, "initialize", lacking)
+        patch.setattr(CompilerSession, "initialize", AsyncMock(side_effect=error))
         assert str(error) in (await check(WRONG)).gave_up
     assert await works(check)
 

@@ -12,15 +12,22 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.serve.mcp.context import declarations_in_budget
-from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, ToolOutput
-from cellblock.tools.catalog.model import ResultKind as Kind
+from cellblock.tools.catalog.model import (
+    Catalog,
+    Example,
+    Given,
+    ResultKind,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+)
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
 
-from .conftest import BOUND, learning
+from .conftest import learning
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
 NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
@@ -39,11 +46,10 @@ class World:
         self.learner = Learner(made, None)
         self.outputs = KnownOutputs(self.learner).of("")
 
-    async def saw(self, *results: tuple[int, Kind, Any]) -> "World":
+    async def saw(self, *results: tuple[int, ResultKind, Any]) -> "World":
         for number, kind, value in results:
             self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
         self.learner.start()
-        await self.learner.wait_for_writes(BOUND)
         await self.learner.close()
         return self
 
@@ -70,9 +76,8 @@ async def test_what_clients_cache_never_changes_by_it() -> None:
 async def test_given_goes_before_declared_and_declared_before_observed() -> None:
     declared = {"type": "object", "properties": {"id": {"type": "string"}}}
     given = Given(NUMBER, examples=(Example({"path": "*/ x"}, {"id": 1}),), effect="read")
-    found: list[tuple[int, Kind, Any]] = [(number, "value", {"id": 1}) for number in range(3)]
     tools = tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
-    world = await World(*tools).saw(*found)
+    world = await World(*tools).saw(*((number, "value", {"id": 1}) for number in range(3)))
     misfit = "the newest: at /id: declared string."
     assert [world.schema(0), world.schema(1)] == [
         {
@@ -117,10 +122,14 @@ async def test_parsed_texts_are_values() -> None:
 
 def test_a_boxed_output_is_taken_out_where_the_settings_say_so() -> None:
     kept = {"$defs": {"N": {"type": "integer"}}}
-    properties = {"value": {"$ref": "#/$defs/N"}}
-    mark = {"x-dedalus-box": {"field": "value"}}
     entry = tool(
-        output_schema={"type": "object", "properties": properties, "required": ["value"], **mark, **kept}
+        output_schema={
+            "type": "object",
+            "properties": {"value": {"$ref": "#/$defs/N"}},
+            "required": ["value"],
+            "x-dedalus-box": {"field": "value"},
+            **kept,
+        }
     )
     boxed = World(entry, unbox=True).server.tools[0]
     assert (boxed.box, boxed.output_schema) == ("value", {"$ref": "#/$defs/N", **kept})

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.store import LocalStore, opened_file
-from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.types.learning.observation import (
@@ -171,19 +170,18 @@ def test_a_row_that_cannot_be_read_is_forgotten(tmp_path: Path, body: str) -> No
 
 
 def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
-    store = observations(LocalStore(tmp_path))
-    database = cast("SqliteDatabase", store.database)
-    store.merge({KEY: seen({"id": 1})})
-    database.connection.execute("PRAGMA max_page_count = 1")
     wide = {
         ToolKey("files", f"t{number}", "0"): seen({f"k{i}": i for i in range(100)}) for number in range(50)
     }
-    with pytest.raises(StoreError, match="full"):
-        store.merge(wide)
-    assert list(store.load()) == [KEY]
-    database.connection.execute("PRAGMA max_page_count = 100000")
-    assert len(store.merge(wide)) == 50
-    store.close()
+    with closing(observations(LocalStore(tmp_path))) as store:
+        database = cast("SqliteDatabase", store.database)
+        store.merge({KEY: seen({"id": 1})})
+        database.connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(StoreError, match="full"):
+            store.merge(wide)
+        assert list(store.load()) == [KEY]
+        database.connection.execute("PRAGMA max_page_count = 100000")
+        assert len(store.merge(wide)) == 50
 
 
 def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore], store: Observations) -> None:
@@ -265,7 +263,7 @@ def test_a_merge_whose_answer_is_lost_counts_once(
     memory.add(KEY, seen({"a": 1}))
     cutting.cuts = True
     if not is_back_soon:
-        monkeypatch.setattr(postgresql, "UNSURE_SECONDS", 0.0)
+        monkeypatch.setattr("cellblock.fleet.postgresql.UNSURE_SECONDS", 0.0)
     assert memory.write() == is_back_soon and not cutting.cuts
     memory.add(KEY, seen({"a": 1}))
     assert memory.write()

@@ -60,14 +60,7 @@ def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool) -> None:
         ),
         declarations,
     )
-    wrong = sorted(
-        {
-            int(line.rpartition(":")[0].rpartition(":")[2])
-            for line in errors.split("\n")
-            if line.startswith("    at ")
-        }
-    )
-    assert wrong == [4, 5, 6, 7, 8]
+    assert set(re.findall(r"script\.ts:(\d+):", errors)) == set("45678")
     assert "type Node =" in declarations
 
 
@@ -82,12 +75,14 @@ def test_inputs_by_section_5_3_1(check: Any) -> None:
         tool("a_list", {"type": "array", "items": {"type": "string"}}),
         tool("untyped", {"properties": {"a": {"type": "string"}}}),
     ]
-    lines = ['import * as s from "@codemode/servers/tracker";']
-    lines += [
-        f"s.{name}(); s.{name}({{}});"
-        for name in ("absent", "empty", "always", "no_properties", "all_optional", "untyped")
+    lines = [
+        'import * as s from "@codemode/servers/tracker";',
+        *(
+            f"s.{name}(); s.{name}({{}});"
+            for name in ("absent", "empty", "always", "no_properties", "all_optional", "untyped")
+        ),
+        's.some_required({ a: null }); s.a_list(["x"]); s.untyped({ a: "x" });',
     ]
-    lines += ['s.some_required({ a: null }); s.a_list(["x"]); s.untyped({ a: "x" });']
     assert check("\n".join(lines), declare_server(server(*tools))) == ""
     bad = "\n".join(
         [
@@ -131,8 +126,10 @@ def test_export_names_that_are_no_bindings(check: Any) -> None:
         "let",
         "$",
         "_",
+        "not an identifier",
+        '\u2028*/"',
+        "ünï",
     ]
-    names += ["not an identifier", '\u2028*/"', "ünï"]
     declarations = declare_server(server(*(tool(name) for name in names), tool("__meta__"), tool("enum")))
     uses = "\n".join(f"await s[{json.dumps(name)}]();" for name in names)
     assert (
@@ -142,17 +139,16 @@ def test_export_names_that_are_no_bindings(check: Any) -> None:
 
 
 def test_alias_names_do_not_meet(check: Any) -> None:
-    schema = {
-        "$ref": "#/$defs/Node",
-        "$defs": {"Node": {"type": "object", "properties": {"n": {"$ref": "#/$defs/Node"}}}},
-    }
     tools = [
-        tool(name, export_name=f"t{at}", given=schema, output=schema)
+        tool(name, NODE, NODE, export_name=f"t{at}")
         for at, name in enumerate(["a_b", "aB", "a__b", "mcp_tool", "a-b", "promise", "a_b_input"])
     ]
-    twins = [tool(name, given=schema, output=schema) for name in ("a_b", "aB", "AB", "a__b")]
+    twins = [tool(name, NODE, NODE) for name in ("a_b", "aB", "AB", "a__b")]
     declarations = declare_server(server(*tools, *twins, tool("find")))
-    assert check('import { aB } from "@codemode/servers/tracker"; aB({ n: { n: {} } });', declarations) == ""
+    assert (
+        check('import { aB } from "@codemode/servers/tracker"; aB({ next: { next: {} } });', declarations)
+        == ""
+    )
 
 
 def test_hostile_text_cannot_leave_its_place(check: Any) -> None:
@@ -187,8 +183,10 @@ def test_annotations_and_names_are_in_the_doc_comment() -> None:
 def test_a_warning_reaches_the_doc_comment_of_the_tool() -> None:
     text = declare_server(server(tool("t", {"type": "object"}, {"$ref": "https://schemas.invalid/"})))
     reference = 'The reference "https://schemas.invalid/" leaves the schema; it is not fetched.'
-    warning = f"/** Warning (output): At the root: {reference} */"
-    assert f"{warning}\nfunction t(input?: {{}}): Promise<unknown>;" in text
+    assert (
+        f"/** Warning (output): At the root: {reference} */\nfunction t(input?: {{}}): Promise<unknown>;"
+        in text
+    )
 
 
 def test_fixed_modules(check: Any) -> None:
@@ -252,12 +250,9 @@ const nothing: unknown = await files.nothing({});
 """
 
 
-def outputs_of(name: str) -> ServerEntry:
-    return ServerEntry(name, name, name, tools=tuple(map(tool, OUTPUTS)))
-
-
 def test_every_kind_of_output_compiles(check: Any) -> None:
-    catalog = Catalog(1, {name: outputs_of(name) for name in ("files", "more")})
+    tools = tuple(map(tool, OUTPUTS))
+    catalog = Catalog(1, {name: ServerEntry(name, name, name, tools=tools) for name in ("files", "more")})
     text = declare_all(catalog, lambda _, one: OUTPUTS[one.tool_name], reading=False)
     assert check(OUTPUT_SCRIPT, text) == ""
 

@@ -1,24 +1,36 @@
-"""A login in two halves, each at another broker, against a real authorization server; and who tries to misuse it."""
+"""A login at an upstream server: in two halves, each at another broker, and who tries to misuse it; its challenge and
+scopes; and the loopback listener against hostile requests."""
 
 import asyncio
+import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx2
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
+from cellblock.base.redaction import Redactor
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.auth import flow
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
-from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
+from cellblock.tools.upstream.auth.login import log_in
+from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
+from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener, code_in
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
+from support.http_server import Answering, serving
 from support.oauth_world import World, world
 from support.params import mostly
 from support.shared_rows import AnyStore
+from support.waits import within
 
 REDIRECT = "http://127.0.0.1:7433/login/callback"
 SECRET = "of the browser that began"
@@ -26,7 +38,7 @@ Stores = Callable[[], AnyStore]
 
 
 @dataclass
-class Login:
+class Halves:
     """What a test does with one server's login; each half has a store of its own, as another broker has."""
 
     place: World
@@ -73,9 +85,9 @@ class Login:
 
 
 @pytest.fixture
-async def login(tmp_path: Path, store_of_broker: Stores) -> AsyncGenerator[Login]:
+async def login(tmp_path: Path, store_of_broker: Stores) -> AsyncGenerator[Halves]:
     async with world(tmp_path) as place:
-        yield Login(place, store_of_broker)
+        yield Halves(place, store_of_broker)
 
 
 ANY_STORE = pytest.mark.parametrize(
@@ -84,7 +96,7 @@ ANY_STORE = pytest.mark.parametrize(
 """Of what does not depend on where it is kept."""
 
 
-async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
+async def test_another_broker_finishes_what_one_has_begun(login: Halves) -> None:
     url = await login.begun()
     assert SECRET not in url and "code_challenge_method=S256" in url
     brought = await login.agreed(url)
@@ -103,7 +115,7 @@ async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
     assert event["resource"] == login.place.url, "RFC 8707: the token is for this server"
 
 
-async def test_a_redirect_is_good_once(login: Login) -> None:
+async def test_a_redirect_is_good_once(login: Halves) -> None:
     brought = await login.agreed(await login.begun())
     both = await asyncio.gather(*(login.taken(brought["state"]) for _ in range(2)), return_exceptions=True)
     (late,) = [one for one in both if isinstance(one, BaseException)]
@@ -113,7 +125,7 @@ async def test_a_redirect_is_good_once(login: Login) -> None:
 
 
 @ANY_STORE
-async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Login) -> None:
+async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Halves) -> None:
     brought = await login.agreed(await login.begun())
     state, (name,) = brought["state"], login.under_way()
     for forged in (
@@ -148,7 +160,7 @@ async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Login) -> No
     ],
 )
 async def test_a_redirect_that_is_refused_is_used_up(
-    login: Login, bound: float, answer: dict[str, str], told: str
+    login: Halves, bound: float, answer: dict[str, str], told: str
 ) -> None:
     brought = await login.agreed(await login.begun(bound=bound))
     with pytest.raises(LoginError, match=told):
@@ -158,7 +170,7 @@ async def test_a_redirect_that_is_refused_is_used_up(
     assert login.place.events("code") == []
 
 
-async def test_one_that_took_too_long_is_removed(login: Login) -> None:
+async def test_one_that_took_too_long_is_removed(login: Halves) -> None:
     await login.begun(bound=-1)
     (old,) = login.under_way()
     await login.begun()
@@ -167,12 +179,12 @@ async def test_one_that_took_too_long_is_removed(login: Login) -> None:
 
 
 @ANY_STORE
-async def test_the_authorization_server_that_was_asked_may_name_itself(login: Login) -> None:
+async def test_the_authorization_server_that_was_asked_may_name_itself(login: Halves) -> None:
     await login.finished(await login.agreed(await login.begun()), iss=login.place.issuer)
 
 
 @ANY_STORE
-async def test_the_code_of_another_login_is_of_no_use(login: Login) -> None:
+async def test_the_code_of_another_login_is_of_no_use(login: Halves) -> None:
     """PKCE: each code is good for the verifier of its own login alone."""
     await login.begun("oauth:eve")
     mine, other = await login.agreed(await login.begun()), await login.agreed(await login.begun("oauth:eve"))
@@ -183,7 +195,7 @@ async def test_the_code_of_another_login_is_of_no_use(login: Login) -> None:
 
 
 @ANY_STORE
-async def test_a_server_that_has_moved_gets_no_token(login: Login) -> None:
+async def test_a_server_that_has_moved_gets_no_token(login: Halves) -> None:
     brought = await login.agreed(await login.begun())
     _, begun = await login.taken(brought["state"])
     with pytest.raises(LoginError, match="another URL"):
@@ -192,9 +204,9 @@ async def test_a_server_that_has_moved_gets_no_token(login: Login) -> None:
 
 
 async def test_logins_under_way_are_bounded_and_keep_nobody_from_beginning_one(
-    login: Login, monkeypatch: pytest.MonkeyPatch
+    login: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "MAX_BEGUN", 2)
+    monkeypatch.setattr("cellblock.tools.upstream.auth.flow.MAX_BEGUN", 2)
     await login.begun(bound=60)
     (first,) = login.under_way()
     for bound in (120, 180):
@@ -206,7 +218,7 @@ async def test_logins_under_way_are_bounded_and_keep_nobody_from_beginning_one(
 
 
 @ANY_STORE
-async def test_a_client_is_registered_anew_for_another_redirect_only(login: Login) -> None:
+async def test_a_client_is_registered_anew_for_another_redirect_only(login: Halves) -> None:
     for _ in range(2):
         await login.finished(await login.agreed(await login.begun()))
     assert [event["redirects"] for event in login.place.events("register")] == [[REDIRECT]]
@@ -214,3 +226,279 @@ async def test_a_client_is_registered_anew_for_another_redirect_only(login: Logi
     refused: Any = await challenge_of(target, 30)
     await begin(target, refused, await target.before(), "https://cellblock.example/login/callback", SECRET)
     assert len(login.place.events("register")) == 2
+
+
+# ---- challenges and scopes, and the loopback listener against hostile requests ---------------------------
+
+
+class Tokens(Login):
+    """One token that is never renewed, and perhaps a wider one."""
+
+    def __init__(self, wider: str | None = None) -> None:
+        super().__init__("notes", Redactor(ServerConfig(url="https://notes.example/mcp")))
+        self.said: list[str] = []
+        self.problem, self.wider = "before", wider
+
+    async def token(self) -> str | None:
+        return "secret"
+
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
+        return None
+
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        assert used == "secret"
+        return self.wider
+
+    async def lacks(self, scopes: str | None) -> None:
+        self.said.append(f"lacks {scopes}")
+
+
+async def asked(status: int, challenge: str) -> list[str | None]:
+    """What is said after one answer, and what is wrong then."""
+    tokens = Tokens()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        return httpx2.Response(status, headers=[(b"WWW-Authenticate", challenge.encode())])
+
+    async with httpx2.AsyncClient(
+        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
+    ) as http:
+        await http.get("https://notes.example/mcp")
+    return [*tokens.said, tokens.problem]
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        (', scope="pages:read pages:write"', "pages:read pages:write"),
+        # In other characters they are not quoted.
+        *((scope, None) for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')),
+    ],
+)
+async def test_scopes_that_are_missing_are_named(scope: str, said: str | None) -> None:
+    assert await asked(403, f'Bearer error="insufficient_scope"{scope}') == [f"lacks {said}", "before"]
+
+
+async def test_another_refusal_says_nothing_of_the_login() -> None:
+    assert await asked(403, "Bearer") == ["before"]
+    assert await asked(200, "") == [None]
+
+
+@pytest.mark.parametrize(("reaches", "said"), [(True, []), (False, ["lacks a"])])
+async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str]) -> None:
+    tokens = Tokens("wider")
+    shown: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        shown.append(request.headers["Authorization"])
+        assert request.content == b"{}", "the whole request comes again"
+        if reaches and shown[-1] == "Bearer wider":
+            return httpx2.Response(200)
+        return httpx2.Response(
+            403, headers={"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a"'}
+        )
+
+    async with httpx2.AsyncClient(
+        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
+    ) as http:
+        await http.post("https://notes.example/mcp", content=b"{}")
+    assert shown == ["Bearer secret", "Bearer wider"]
+    assert (tokens.said, tokens.problem) == (said, None if reaches else "before")
+
+
+def wanting(granted: str | None) -> LoginRecord:
+    return LoginRecord(
+        server_url="https://notes.example/mcp",
+        client=OAuthClientInformationFull(client_id="c"),
+        tokens=OAuthToken(access_token="secret", scope=granted),
+    )
+
+
+def test_what_was_granted_is_wanted_again() -> None:
+    wanted = wanting("read").wanting("write").wanting("admin write")
+    assert wanted.wanted_scope == "read write admin"
+    assert wanted.wanting("write") == wanted
+    assert wanting(None).wanting("write").wanted_scope == "write"
+    # A renewal changes nothing of it, and it is nothing that has to be hidden.
+    renewed = wanted.with_tokens(OAuthToken(access_token="other"))
+    assert (renewed.wanted_scope, renewed.secrets()) == ("read write admin", ["other"])
+
+
+def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
+    wanted = wanting("read")
+    for number in range(1_000):
+        wanted = wanted.wanting(f"scope-{number}")
+        assert len(wanted.wanted_scope or "") <= MAX_WANTED_CHARS
+    assert re.fullmatch("read .* scope-999", wanted.wanted_scope or "")
+
+
+class Greeting(Answering):
+    """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
+
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """One message."""
+        message = json.loads(self.body())
+        method = message["method"]
+        self.server.seen.append((method, self.headers.get("Mcp-Session-Id")))
+        answers: dict[str, tuple[int, dict[str, Any] | None]] = {
+            "server/discover": (404, None),
+            "initialize": (
+                200,
+                {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "notes", "version": "1"},
+                },
+            ),
+            "notifications/initialized": (202, None),
+            "tools/list": (self.server.status, {"tools": []}),
+        }
+        status, result = answers[method]
+        body = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+        self.say(status, json.dumps(body).encode() if status == 200 else b"")
+
+    def do_GET(self) -> None:
+        """A document that is not there."""
+        self.server.seen.append((self.path, None))
+        self.say(404)
+
+    def do_DELETE(self) -> None:
+        """The end of a session."""
+        self.server.seen.append(("DELETE", self.headers.get("Mcp-Session-Id")))
+        self.say(204)
+
+    def say(self, status: int, body: bytes = b"") -> None:
+        """An answer of the one session."""
+        self.answer(status, body, Mcp_Session_Id="one", Content_Type="application/json")
+
+
+class Server(ThreadingHTTPServer):
+    """What was asked, and how the list of tools is answered."""
+
+    status = 401
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Greeting)
+        self.seen: list[tuple[str, str | None]] = []
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    with serving(running):
+        yield running
+
+
+async def logged_in(server: Server, folder: Path) -> str:
+    """What the command says."""
+    place = target_of(
+        "notes",
+        {"notes": ServerConfig(url=f"http://127.0.0.1:{server.server_port}/mcp")},
+        AuthSettings(keyring="off"),
+        LocalStore(folder),
+    )
+    return await within(log_in(place, browser=None, bound=1, say=lambda _: None))
+
+
+async def test_a_list_of_tools_that_is_refused_is_a_challenge(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(LoginError):
+        await logged_in(server, tmp_path)
+    assert [one for one in server.seen if one[0] in ("initialize", "tools/list", "DELETE")] == [
+        ("initialize", None),
+        ("tools/list", "one"),
+        ("DELETE", "one"),
+    ]
+    assert any("/.well-known/" in what for what, _ in server.seen), (
+        "then it looks for the authorization server"
+    )
+
+
+@pytest.mark.parametrize("status", [200, 400, 404])
+async def test_a_list_of_tools_that_is_not_refused_needs_no_login(
+    server: Server, tmp_path: Path, status: int
+) -> None:
+    server.status = status
+    assert await logged_in(server, tmp_path) == "notes asks for no login."
+
+
+STATE = "s" * 43
+
+
+async def ask(
+    listener: RedirectListener, target: str, *, method: str = "GET", host: str | None = None
+) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    host = host if host is not None else f"127.0.0.1:{listener.port}"
+    writer.write(f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
+    try:
+        return await within(reader.read())
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[RedirectListener]:
+    made = RedirectListener()
+    await made.start(0)
+    made.expect(f"https://login.example/authorize?state={STATE}&x=1")
+    yield made
+    await made.close()
+
+
+async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener) -> None:
+    for target, how, status in [
+        (f"/callback?code=x&state={'t' * 43}", {}, b"400"),
+        ("/callback?code=x", {}, b"400"),
+        (f"/callback?code=x&state={STATE}&state={STATE}", {}, b"400"),
+        (f"/callback?code=x&state={STATE}%ff", {}, b"400"),
+        (f"/?code=x&state={STATE}", {}, b"404"),
+        (f"//callback?code=x&state={STATE}", {}, b"404"),
+        ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), {}, b"400"),
+        (f"/callback?code=x&state={STATE}", {"host": "evil.example"}, b"404"),
+        (f"/callback?code=x&state={STATE}", {"method": "POST"}, b"405"),
+    ]:
+        assert (await ask(listener, target, **how)).split()[1] == status, target
+    page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
+    assert page.split()[1] == b"200"
+    assert b"default-src 'none'" in page and b"no-store" in page
+    assert b"first" not in page
+    assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
+    assert await listener.answer(20) == {"code": "first", "state": STATE, "iss": "https://login.example"}
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("error=access_denied", "The login was denied."),
+        ("error=server_error", "refused: server_error"),
+        ("error=%1b%5b2Jx%3Cscript%3E", r"\x1b[2Jx<script>"),
+        ("error=" + "e" * 500, "e" * 79 + "…"),
+        ("code=x&error=access_denied", "The login was denied."),
+        ("nothing=1", "refused: no code"),
+    ],
+)
+async def test_refusals_are_told_in_one_clean_line(listener: RedirectListener, query: str, told: str) -> None:
+    assert b"<script>" not in await ask(listener, f"/callback?{query}&state={STATE}")
+    with pytest.raises(LoginError) as caught:
+        code_in(await listener.answer(20))
+    assert told in caught.value.message
+
+
+async def test_waiting_has_an_end_and_so_have_long_heads(listener: RedirectListener) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    writer.write(b"GET /" + b"x" * (MAX_HEAD_BYTES + 10))
+    assert (await within(reader.read())).startswith(b"HTTP/1.1 400")
+    writer.close()
+    with pytest.raises(LoginError, match=r"not come back within 0\.05 s"):
+        await listener.answer(0.05)
+
+
+async def test_a_port_that_is_taken_is_told(listener: RedirectListener) -> None:
+    second = RedirectListener()
+    with pytest.raises(LoginError, match=f"port {listener.port}"):
+        await second.start(listener.port)
+    await second.close()

@@ -60,8 +60,7 @@ async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable
     async with here.locked(5):
         await here.save(record().with_tokens(None))
     assert here.stamp() != first
-    ended = await login().load()
-    assert ended is not None and ended.tokens is None
+    assert (await login().load()).tokens is None
     for name, url in (("notes", "https://notes.example/other"), ("notes2", URL), ("\udcff", URL)):
         assert await login(name, url).load() is None
     await here.delete()
@@ -82,8 +81,7 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
 
     await asyncio.gather(*(add(number, place) for number, place in enumerate(places)))
     async with places[0].locked(5):
-        found: Any = await places[0].load()
-        assert len(found.wanted_scope.split()) == 12
+        assert len((await places[0].load()).wanted_scope.split()) == 12
         # Whoever waits, waits for so long.
         with pytest.raises(LoginStoreError):
             async with places[1].locked(0.1):
@@ -135,9 +133,11 @@ async def written(store: LoginStore) -> None:
     await within(store._writing)  # pyright: ignore
 
 
-@pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
+@pytest.mark.parametrize(
+    ("meanwhile", "left"), [("logs in", "theirs"), ("logs out", None), ("renews", "held")]
+)
 async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
-    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
+    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str, left: str | None
 ) -> None:
     before = record().model_copy(update={"since": 1.0})
     way = Cutting(postgres_url, short_path, after=False)
@@ -160,8 +160,7 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     way.cuts = False
     await written(broker)
     found = await login_of(postgres_server).load()
-    expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
-    assert (found and found.wanted_scope) == expected
+    assert (found and found.wanted_scope) == left
     way.close()
 
 
@@ -298,13 +297,11 @@ async def test_principals_that_are_named_alike_have_logins_of_their_own(
     for person in people:
         assert await login(person).load() is None, person
         await login(person).save(record().model_copy(update={"person": person}))
+        assert OwnSecrets(store, person).get("KEY") is None, person
+        OwnSecrets(store, person).put("KEY", repr(person))
+    assert OwnSecrets(store, "oauth:a").remove_all() == 1
     for person in people:
-        found = await login(person).load()
-        assert found is not None and found.person == person.encode("utf-8", "backslashreplace").decode()
-    secrets = {person: OwnSecrets(store, person) for person in people}
-    for person, own in secrets.items():
-        assert own.get("KEY") is None, person
-        own.put("KEY", repr(person))
-    assert secrets["oauth:a"].remove_all() == 1
-    for person, own in secrets.items():
-        assert own.get("KEY") == (None if person == "oauth:a" else repr(person))
+        shown = person.encode("utf-8", "backslashreplace").decode()
+        assert (await login(person).load()).person == shown
+        kept = None if person == "oauth:a" else repr(person)
+        assert OwnSecrets(store, person).get("KEY") == kept
