@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from cellblock.app.cli import approval
 from cellblock.app.cli.arguments import default_file
 from cellblock.base.settings.syntax import parse
 from support.commands import Said, cellblock, in_this_process
-from support.entries import plain_server, write_config
+from support.entries import for_tests, plain_server
 
 COMMENTED = """{
   // what I work with
@@ -410,44 +409,33 @@ def test_whatever_key_switched_a_server_off_it_is_switched_on() -> None:
     assert "no object" in refused("disable", "b")
 
 
-Command = Callable[..., Said]
-
 SECRET = "canary-approve-3f1c"
 
 
-@pytest.fixture
-def definitions(tmp_path: Path) -> Callable[..., None]:
+def show(home: Path, *tools: dict[str, Any]) -> None:
     """Sets the tools of the server `files`."""
-
-    def set_to(*tools: dict[str, Any]) -> None:
-        (tmp_path / "definitions.json").write_text(json.dumps({"pages": [tools]}))
-
-    return set_to
+    (home / "definitions.json").write_text(json.dumps({"pages": [tools]}))
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A configuration that quarantines."""
-    entry = plain_server("--definitions", tmp_path / "definitions.json", env={"API_KEY": SECRET})
-    place = str(tmp_path / "state")
-    return write_config(tmp_path, {"files": entry}, pins={"reaction": "quarantine"}, state_dir=place)
+def quarantining(home: Path) -> None:
+    """The user's own file has that server, and quarantines."""
+    entry = plain_server("--definitions", home / "definitions.json", env={"API_KEY": SECRET})
+    section = for_tests({"pins": {"reaction": "quarantine"}, "state_dir": str(home / "state")})
+    given(json.dumps({"mcpServers": {"files": entry}, "cellblock": section}))
 
 
-@pytest.fixture
-def command(config: Path) -> Command:
-    """Runs `cellblock pins approve ARGUMENTS`, which is to end so."""
-
-    def run(*arguments: str, code: int = 0) -> Said:
-        done = in_this_process("pins", "approve", *arguments, "--config", config)
-        assert done.code == code, done
-        return done
-
-    return run
+def approve(*arguments: str, code: int = 0) -> Said:
+    """`cellblock pins approve ARGUMENTS`, which is to end so."""
+    done = in_this_process("pins", "approve", *arguments)
+    assert done.code == code, done
+    return done
 
 
-def test_the_old_name_says_the_new_one(config: Path) -> None:
-    said = in_this_process("approve", "none", "--config", config)
-    assert said.code == 2 and "`cellblock pins approve` now" in said.err and "no server none" in said.err
+@pytest.mark.usefixtures("quarantining")
+def test_the_old_name_says_the_new_one() -> None:
+    said = refused("approve", "none")
+    assert "`cellblock pins approve` now" in said and "no server none" in said
 
 
 READ = tool("read_file", "Reads a file and gives its text back.", path={"type": "string"})
@@ -456,16 +444,15 @@ TRAP = tool(
 )
 
 
-def test_from_first_use_to_approval(
-    tmp_path: Path, config: Path, command: Command, definitions: Callable[..., None]
-) -> None:
-    definitions(READ, tool("gone", "Will vanish"))
-    words = ("pins", "approve", "files", "--all", "--config", config)
-    first = asyncio.run(cellblock(*words, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}))
+@pytest.mark.usefixtures("quarantining")
+def test_from_first_use_to_approval(home: Path) -> None:
+    show(home, READ, tool("gone", "Will vanish"))
+    env = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    first = asyncio.run(cellblock("pins", "approve", "files", "--all", env=env))
     assert (first.code, "approved: read_file, gone" in first.out) == (0, True), first
 
-    definitions(TRAP, tool("steal", "Is new"))
-    shown = command("files", "--show", code=1)
+    show(home, TRAP, tool("steal", "Is new"))
+    shown = approve("files", "--show", code=1)
     lines = shown.out.splitlines()
     assert {"~ read_file (changed)", "+ steal (new)", "    inputSchema.properties.path.type"} <= set(lines)
     for sign, text in (("- ", "gives its text back"), ("+ ", "SENDS its text away")):
@@ -475,29 +462,27 @@ def test_from_first_use_to_approval(
     assert "\x1b" not in shown.out and "\u202e" not in shown.out
     assert "\\x1b[2K\\u202e" in shown.out
 
-    assert "nothing is approved" in command("files", code=1).out
-    one = command("files", "read_file")
+    assert "nothing is approved" in approve("files", code=1).out
+    one = approve("files", "read_file")
     assert "approved: read_file" in one.out
-    assert "1 of 2 tools" in command("files", "--show", code=1).out
-    rest = command("files", "--all")
+    assert "1 of 2 tools" in approve("files", "--show", code=1).out
+    rest = approve("files", "--all")
     assert "approved: steal" in rest.out
-    assert "all of its tools (2) are as they were pinned" in command("files", "--all").out
+    assert "all of its tools (2) are as they were pinned" in approve("files", "--all").out
 
-    for file in (tmp_path / "state" / "pins").iterdir():
-        assert SECRET not in file.read_text()
+    assert not any(SECRET in file.read_text() for file in (home / "state" / "pins").iterdir())
     assert all(SECRET not in outcome.out + outcome.err for outcome in (shown, one, rest))
 
 
-def test_a_damaged_pin_file_is_made_anew_only_on_request(
-    tmp_path: Path, command: Command, definitions: Callable[..., None]
-) -> None:
-    definitions(READ)
-    command("files", "--all")
-    [file] = (tmp_path / "state" / "pins").iterdir()
+@pytest.mark.usefixtures("quarantining")
+def test_a_damaged_pin_file_is_made_anew_only_on_request(home: Path) -> None:
+    show(home, READ)
+    approve("files", "--all")
+    [file] = (home / "state" / "pins").iterdir()
     file.write_text("{")
     for arguments in ((), ("--show",), ("read_file",)):
-        refused = command("files", *arguments, code=3)
-        assert str(file) in refused.err and "--all" in refused.err
+        said = approve("files", *arguments, code=3).err
+        assert str(file) in said and "--all" in said
     assert file.read_text() == "{"
-    command("files", "--all")
-    assert "all of its tools (1) are as they were pinned" in command("files", "--show").out
+    approve("files", "--all")
+    assert "all of its tools (1) are as they were pinned" in approve("files", "--show").out

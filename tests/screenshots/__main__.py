@@ -12,7 +12,7 @@ import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from support.browser import browser
 from support.entries import CELLBLOCK
@@ -45,13 +45,8 @@ async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
         "tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]},
         "wiki": {"command": sys.executable, "args": ["-c", "raise SystemExit('no such licence key')"]},
     }
-    options: dict[str, Any] = {
-        "servers": servers,
-        "tools": ["cellblock.app.cli.demo.show"],
-        "pool": {"capacity": 8},
-        # A run that is opened is remembered for as long as the pictures take.
-    }
-    async with daemon(folder, **options) as served:
+    tools = ["cellblock.app.cli.demo.show"]
+    async with daemon(folder, servers=servers, tools=tools, pool={"capacity": 8}) as served:
         clients = [asyncio.create_task(client(served, number)) for number in range(10)]
         try:
             yield served

@@ -19,7 +19,6 @@ suites: Any = import_module("agentdojo.task_suite.load_suites")
 
 VERSION = "v1.2"
 MARK = "INJECTED-BY-A-STRANGER"
-ANY: dict[str, Any] = {"type": "object"}
 
 
 class Dojo:
@@ -33,7 +32,7 @@ class Dojo:
         self.made: list[Any] = []
 
     def tools(self) -> list[dict[str, Any]]:
-        return [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")] + [
+        return [{"name": name, "inputSchema": {"type": "object"}} for name in ("begin", "end", "tasks")] + [
             {
                 "name": tool.name,
                 "description": tool.description,

@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -100,8 +100,12 @@ class Actors:
 
     async def run(self, until: float) -> None:
         """Acts, all kinds at once, and returns when everything that was begun before `until` has ended."""
-        kinds = {"floods": self._floods, "clients": self._clients}
-        await asyncio.gather(*(act(until) for name, act in kinds.items() if name not in self.without))
+        chance = random.Random(self.seed)
+        acts = {
+            "floods": lambda: self._again(chance, 1 / CALM_SECONDS, {FLOODS: 1}, until),
+            "clients": lambda: self._again(self._chance, 1 / CLIENT_EVERY_SECONDS, CLIENT_DEEDS, until),
+        }
+        await asyncio.gather(*(act() for name, act in acts.items() if name not in self.without))
 
     def close(self) -> None:
         """Ends what threads still hold or send."""
@@ -113,14 +117,11 @@ class Actors:
         met = {} if self.met is None else self.met.as_json()
         return {**{f"neighbour: {name}": value for name, value in met.items()}, **self.deeds}
 
-    async def _floods(self, until: float) -> None:
-        chance = random.Random(self.seed)
-        while await _slept(chance.expovariate(1 / CALM_SECONDS), until):
-            await self._do(FLOODS)
-
-    async def _clients(self, until: float) -> None:
-        while await _slept(self._chance.expovariate(1 / CLIENT_EVERY_SECONDS), until):
-            await self._do(self._chance.choices(list(CLIENT_DEEDS), list(CLIENT_DEEDS.values()))[0])
+    async def _again(
+        self, chance: random.Random, rate: float, deeds: Mapping[str, int], until: float
+    ) -> None:
+        while await _slept(chance.expovariate(rate), until):
+            await self._do(chance.choices(list(deeds), list(deeds.values()))[0])
 
     async def _do(self, deed: str) -> None:
         self.deeds[deed] += 1

@@ -24,7 +24,6 @@ tests/conformance, tests/security and tests/unit/worker_runtime make theirs.
                                            signals on; where it is killed, so is the command
 """
 
-import array
 import asyncio
 import atexit
 import contextlib
@@ -364,10 +363,7 @@ class Zygote:
     def _take(self, caller: socket.socket) -> Order | None:
         """Forks for a caller, or takes the question which process one has."""
         caller.settimeout(BOUND_SECONDS)
-        files = array.array("i")
-        head, ancillary, _, _ = caller.recvmsg(4, socket.CMSG_SPACE(MAX_FILES * files.itemsize))
-        for _, _, data in ancillary:
-            files.frombytes(data)
+        head, files, _, _ = socket.recv_fds(caller, 4, MAX_FILES)
         told, size = b"", int.from_bytes(head, "big")
         while len(told) < size and (more := caller.recv(size - len(told))):
             told += more
@@ -378,7 +374,7 @@ class Zygote:
             self._asking[asked] = caller
             self._answer(asked)
         else:
-            order = Order(*asked, list(files))
+            order = Order(*asked, files)
             pid = os.fork()
             if pid == 0:
                 self._forget(caller)

@@ -18,7 +18,6 @@ SERVERS = Path(__file__).parents[1] / "servers"
 CELLBLOCK = CONSOLE_SCRIPT
 """Starts as a user's does, which takes most of a second of CPU: see `cellblock_zygote` for when it is needed."""
 
-LIST_WAIT_MS = 60_000
 
 WARM = 1
 """Workers that brokers keep warm in tests of those. All others keep none: a boot takes a core for some 50 ms, and what
@@ -82,7 +81,7 @@ def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
     """The section with few workers, and time for servers to be listed on a busy machine; tests of these set them."""
     return {
         **cellblock,
-        "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
+        "upstream": {"list_wait_ms": 60_000, **cellblock.get("upstream", {})},
         "pool": {"warm": 0, **REUSE, **cellblock.get("pool", {})},
     }
 

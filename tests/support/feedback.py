@@ -21,8 +21,6 @@ from support.entries import SERVERS
 from support.http_daemon import TOOL
 from support.waits import until_found
 
-BOUND_SECONDS: Final = 60.0
-PAUSE_SECONDS: Final = 0.2
 MAX_RESULT_CHARS: Final = 250
 _DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d(?: \d\d:\d\d UTC)?\b")
 
@@ -127,7 +125,7 @@ async def _script(client: Client, world: World, case: Case) -> str:
         found.append(await client.call_tool(TOOL, asked))
         return re.search(case.until, json.dumps((found[-1].structured_content or {}).get("result")))
 
-    await until_found(is_there, f"{case.script} comes to {case.until}", BOUND_SECONDS, pause=PAUSE_SECONDS)
+    await until_found(is_there, f"{case.script} comes to {case.until}", 60.0, pause=0.2)
     return _opening(found[-1]) if case.shows == "message" else _response(found[-1].structured_content or {})
 
 
@@ -187,14 +185,12 @@ def _cell(text: str) -> str:
 
 
 ROOT: Final = SERVERS.parents[1]
-CATALOGS: Final = ROOT / "tests" / "fixtures" / "catalogs"
 TRACKER: Final = {
     "command": sys.executable,
     "args": ["-I", str(ROOT / "broker" / "cellblock" / "app" / "cli" / "demo" / "tracker.py")],
 }
 
 TEXT: Final = {"type": "string"}
-EMPTY: Final = {"type": "object"}
 STATUS: Final = {
     "type": "object",
     "properties": {"status": {"enum": ["open", "closed"]}},
@@ -206,7 +202,6 @@ PAGE: Final = {
     "required": ["issues"],
 }
 PERSON: Final = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
-CLOSED: Final = {**PERSON, "additionalProperties": False}
 EVENT: Final = {
     "type": "object",
     "properties": {"start_date": TEXT, "start_time": TEXT},
@@ -235,7 +230,7 @@ TOOLS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "ticket": ({"outputSchema": STATUS}, _structured({"status": "open"})),
     "person": ({"outputSchema": PERSON}, _structured({"name": "Ada"})),
     "nicknamed": ({"outputSchema": PERSON}, _structured({"name": "Ada", "nickname": "A"})),
-    "member": ({"outputSchema": CLOSED}, _structured({"name": "Ada"})),
+    "member": ({"outputSchema": {**PERSON, "additionalProperties": False}}, _structured({"name": "Ada"})),
     "tag": ({"inputSchema": TAGS}, _text("tagged")),
     "list": ({}, _structured([1, 2])),
     "number": ({}, _structured(3)),
@@ -258,7 +253,7 @@ def _plain_server(*arguments: str) -> dict[str, Any]:
 
 
 def _recorded(folder: Path, name: str, answers: dict[str, Any]) -> dict[str, Any]:
-    tools = json.loads((CATALOGS / f"{name}.json").read_text("utf-8"))["tools"]
+    tools = json.loads((ROOT / "tests/fixtures/catalogs" / f"{name}.json").read_text("utf-8"))["tools"]
     return _defined(folder, name, tools, answers)
 
 
@@ -325,7 +320,7 @@ LEARN: Final = {
 
 def worlds(folder: Path) -> dict[str, World]:
     """The worlds of the cases; `folder` gets files for their servers."""
-    tools = [{"name": name, "inputSchema": EMPTY, **more} for name, (more, _) in TOOLS.items()]
+    tools = [{"name": name, "inputSchema": {"type": "object"}, **more} for name, (more, _) in TOOLS.items()]
     texts = _defined(folder, "texts", tools, {name: answer for name, (_, answer) in TOOLS.items()})
     servers = {
         "tracker": TRACKER,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 
-ENDS_WITHIN_SECONDS = 20.0
 POLL_SECONDS = 0.01
 """Passes before a server sees that it is to end."""
 
@@ -110,4 +109,4 @@ def serving(
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(ENDS_WITHIN_SECONDS)
+        thread.join(20.0)

@@ -26,8 +26,6 @@ from cellblock_worker.worker.rehearsal import WARM_FRAME
 from cellblock_worker.worker.worker import Worker
 from support.waits import until
 
-HEAP_MB: Final = 256
-READ_BYTES: Final = 1 << 20
 MOST_BYTES: Final = 1 << 26
 
 
@@ -58,7 +56,7 @@ class ContextWorker:
     def __init__(self, bundle: Path | None = None, seconds: float = 600.0) -> None:
         self._seconds = seconds
         own, given = str(confinement.BUNDLE_DIR), str(bundle or confinement.BUNDLE_DIR)
-        argv = confinement.plain_argv(HEAP_MB, confinement.CONTEXTS_SCRIPT)
+        argv = confinement.plain_argv(max_old_space_mb=256, script=confinement.CONTEXTS_SCRIPT)
         self._argv = [word.replace(own, given) for word in argv]
         self._boot()
 
@@ -127,7 +125,7 @@ class ContextWorker:
 
     def _read(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         decoder = FrameDecoder(MOST_BYTES, lambda _header, _size: True)
-        while data := os.read(self._process.stdout.fileno(), READ_BYTES):
+        while data := os.read(self._process.stdout.fileno(), 1 << 20):
             for raw_header, body in decoder.feed(data):
                 yield msgpack.unpackb(raw_header), body
 

@@ -100,8 +100,9 @@ class FleetFaults:
 
     async def _do(self, name: str, part: Any, how: str) -> None:
         """Begins a fault, ends it after a while, and sees to it that the part is there again. None is PostgreSQL."""
-        fleet, network, database = self._fleet, self._fleet.network, self._fleet.database
-        place = database.place if part is None else part.place
+        fleet, network = self._fleet, self._fleet.network
+        # One that is alone has no database.
+        place = fleet.database.place if part is None else part.place
         ways: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[float, float]]] = {
             "cut off": (lambda: network.cut(place), lambda: network.cut(place, is_cut=False), CUT_SECONDS),
             "slowed": (lambda: network.slow(place, SLOW_BYTES), lambda: network.slow(place), CUT_SECONDS),
@@ -119,12 +120,18 @@ class FleetFaults:
             "stopped": (lambda: self._stopped(part), lambda: self._started(part), AWAY_SECONDS),
             "killed": (
                 lambda: (
-                    part.kill(alone=self._chance.random() < 0.5) if part else database.stop(signal.SIGQUIT)
+                    part.kill(alone=self._chance.random() < 0.5)
+                    if part
+                    else fleet.database.stop(signal.SIGQUIT)
                 ),
-                lambda: self._started(part or database),
+                lambda: self._started(part or fleet.database),
                 AWAY_SECONDS,
             ),
-            "restarted": (lambda: database.stop(signal.SIGINT), database.start, AWAY_SECONDS),
+            "restarted": (
+                lambda: fleet.database.stop(signal.SIGINT),
+                lambda: fleet.database.start(),
+                AWAY_SECONDS,
+            ),
         }
         try:
             if how.endswith(" lost"):

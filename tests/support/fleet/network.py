@@ -15,11 +15,8 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-CHUNK_BYTES = 65536
 HELD_CHUNKS = 64
 """On their way, of one direction of a connection that is delayed; more wait in the kernel."""
-
-Target = tuple[str, int]
 
 
 class Relay:
@@ -31,7 +28,7 @@ class Relay:
         rate: Bytes a second in each direction of each connection; 0 for as many as there are.
     """
 
-    def __init__(self, address: str, target: Target) -> None:
+    def __init__(self, address: str, target: tuple[str, int]) -> None:
         self.address = address
         self._target = target
         self.delay = 0.0
@@ -106,7 +103,7 @@ class Relay:
         while data:
             await self._flows.wait()
             try:
-                data = await reader.read(CHUNK_BYTES)
+                data = await reader.read(65536)
             except ConnectionError:
                 data = b""
             await held.put((asyncio.get_running_loop().time() + self.delay, data))

@@ -427,7 +427,6 @@ def test_targets_come_from_the_load_beside_the_bare_process(mode: str, met: bool
     assert any(one.number == "2c" for one in found) == (mode == "principal")
 
 
-SYSTEMS = Path(measure.__file__).parent / "systems"
 SYSTEM = """
 import asyncio, os, threading
 from serve import serve
@@ -458,7 +457,8 @@ asyncio.run(serve(run))
 async def start(folder: Path, program: str = SYSTEM) -> Peer:
     (folder / "rows.json").write_text(json.dumps(ROWS[:1]), "utf-8")
     (folder / "peer.py").write_text(program, "utf-8")
-    environment = {"PYTHONPATH": str(SYSTEMS), "PATH": os.environ["PATH"]}
+    systems = Path(measure.__file__).parent / "systems"
+    environment = {"PYTHONPATH": str(systems), "PATH": os.environ["PATH"]}
     return await Peer.start(
         [sys.executable, "peer.py", "rows.json", "1000"], environment, folder, folder / "log"
     )

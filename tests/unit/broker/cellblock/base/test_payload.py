@@ -26,13 +26,11 @@ from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
 values = st.recursive(
-    leaves,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(plain, inner, max_size=4),
     max_leaves=30,
 )
-any_text = st.text(st.characters(), max_size=20)
 
 
 @given(values)
@@ -53,7 +51,7 @@ def test_arbitrary_bytes_decode_to_json_data_or_fail(data: bytes) -> None:
     assert decode(encode(value)) == value
 
 
-@given(any_text)
+@given(st.text(st.characters(), max_size=20))
 def test_lone_surrogates_become_replacement_characters_and_pairs_one_character(text: str) -> None:
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     encode(text).decode("utf-8")

@@ -78,9 +78,8 @@ async def test_without_ray_a_broker_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     hosts = {"local": False, "listen": "tcp://127.0.0.1:*", "ray": {"command": "same-user"}}
-    config = settings(tmp_path / "state", hosts=hosts)
     with pytest.raises(ConfigError, match="Ray is not installed") as caught:
-        async with Broker(config):
+        async with Broker(settings(tmp_path / "state", hosts=hosts)):
             pass
     assert caught.value.hint == "pip install 'cellblock[ray]'"
 

@@ -200,6 +200,14 @@ async def test_another_protocol_version_is_replaced_and_never_used(make_world: M
         await within(acquire(world))
 
 
+async def test_a_host_that_breaks_the_protocol_again_is_failed_once(world: World) -> None:
+    host = await world.host(hold)
+    for noise in (b"\xc1", b"\x80"):
+        world.link.deliver(host.identity, b"", noise)
+    await turns()
+    assert [identity for identity, _ in world.failed] == [host.identity]
+
+
 async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(world: World) -> None:
     silent = await world.host(hold, identity=b"a")
     speaking = await world.host(hold, identity=b"b")

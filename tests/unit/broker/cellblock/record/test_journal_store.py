@@ -110,8 +110,10 @@ def test_answers_that_come_at_once_all_stay(store: JournalStore, open_store: Ope
 
 def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(store: JournalStore) -> None:
     park(store, 1, 2)
-    given = {of(1): "accepted", of(9): "accepted"}
-    assert answered(store, given, "token:ann") == (False, {of(1): "accepted"})
+    assert answered(store, {of(1): "accepted", of(9): "accepted"}, "token:ann") == (
+        False,
+        {of(1): "accepted"},
+    )
     assert answered(store, {of(1): "declined", of(2): "declined"}, "token:bob") is None
     assert answered(store, "declined") == (True, {of(1): "accepted", of(2): "declined"})
     assert store.due(NOW) == (["r"], [])

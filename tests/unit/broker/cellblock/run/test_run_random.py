@@ -165,6 +165,7 @@ class Histories(History):
         """A person has answered; the run goes on, though its worker may not be dead yet, and makes the same calls. What
         another broker has taken goes on here when that one has died."""
         run = self.parked[which % len(self.parked)]
+        assert run.park is not None and run.hosted is not None
         self.deaths += run.park.is_taken
         verdict = Verdict.ACCEPTED if run.park.is_taken else verdict
         verdicts = {question.call: verdict for question in run.park.parked.questions}
@@ -203,9 +204,11 @@ class Histories(History):
     def a_server_is_answered(self, which: int, call: int, said: str, elsewhere: bool) -> None:
         """By the broker that has the call; or by another process, and that one hears of it when it looks."""
         run = self.asking[which % len(self.asking)]
+        assert run.park is not None
         head, questions = self._open_questions(run)
         question = sorted(questions, key=lambda one: one.id)[call % len(questions)]
         answered = self.keeper.store.answer(head, {question.id: {"action": said}})
+        assert answered is not None
         run.said[question.call] = said
         if not elsewhere:
             self.keeper.held.told(head, answered[2])
@@ -228,6 +231,7 @@ class Histories(History):
     def a_parked_run_is_cancelled(self, which: int, elsewhere: bool) -> None:
         """Its call is cancelled, and its server gets no answer; nobody goes on with it."""
         run = self.asking[which % len(self.asking)]
+        assert run.park is not None
         head = run.park.head.id
         assert self.keeper.store.end(head, CANCELLED)
         before = {call: list(self.tools.got[run.name, call]) for call in run.calls}
@@ -260,6 +264,7 @@ class Histories(History):
         self.deaths += 1
         parking = self.being_parked
         for run in parking if on_disk else ():
+            assert run.park is not None
             self.keeper.store.park(run.park.head, run.park.pieces)
         for run in self.runs:
             run.broker_gone = not run.task.done()
@@ -291,6 +296,7 @@ class Histories(History):
             if not self.leased:
                 break
             run = self.leased[which % len(self.leased)]
+            assert run.hosted is not None
             message, body = self._message(run, saying)
             run.hosted.say(message, body)
             if run.hosted.host in self.alive and not isinstance(message, protocol.Status):
@@ -307,6 +313,7 @@ class Histories(History):
     def say_a_call_twice(self, which: int, tool: str, at_once: bool) -> None:
         """The last id again, in the same turn or after the first call was dealt with: it is made once."""
         run = self.running[which % len(self.running)]
+        assert run.hosted is not None
         message, body = self._message(run, (run.last_id + 1, tool))
         for _ in range(2):
             run.hosted.say(message, body)
@@ -320,6 +327,7 @@ class Histories(History):
     def forge(self, which: int, other: int, saying: Any, forged: bool) -> None:
         """A host speaks under the token of another host's run, or under one that never was: nobody hears it."""
         run, host = self.leased[which % len(self.leased)], self.world.hosts[other % len(self.world.hosts)]
+        assert run.hosted is not None
         if forged or host.identity != run.hosted.host.identity:
             message, body = self._message(run, saying)
             host.say(message, body, token=b"\0" * 16 if forged else run.hosted.token)
@@ -381,6 +389,7 @@ class Histories(History):
         states = {run.token: run.state for run in self.leased}
         for live in self.world.executor._live.values() if self.runs else ():  # pyright: ignore[reportPrivateUsage]
             lease = live._lease  # pyright: ignore[reportPrivateUsage]
+            assert lease is not None
             assert live._life.state is states[lease.token.hex()]  # pyright: ignore[reportPrivateUsage]
         for run in self.leased:
             assert not run.task.done() or run.state is State.OVER or run.caller_gone

@@ -576,8 +576,16 @@ def of_deno(scripts: list[tuple[str, str]], folder: Path) -> list[Any]:
     """Where each script fails, as Deno says it."""
     (folder / "run.js").write_text(RUNNER)
     (folder / "all.json").write_text(json.dumps(scripts))
-    deno_run = [deno.find_deno_bin(), "run", "-q", "--no-config", "--no-lock", "--allow-read"]
-    command = [*deno_run, "run.js", "all.json"]
+    command = [
+        deno.find_deno_bin(),
+        "run",
+        "-q",
+        "--no-config",
+        "--no-lock",
+        "--allow-read",
+        "run.js",
+        "all.json",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)
 

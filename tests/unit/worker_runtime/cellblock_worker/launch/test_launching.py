@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -155,8 +156,7 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
 async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: Launcher) -> None:
     held: list[int] = []
     for _ in range(3 * LOOK_ORDERS):
-        child = await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {}))
-        ended(child)
+        ended(await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {})))
         held.append(psutil.Process(launcher.pid).num_fds())
     assert max(held) <= held[0] + LOOK_ORDERS
 
@@ -265,7 +265,11 @@ def begun(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
 
 
-async def end(process: DenoProcess, watcher: Watcher) -> None:
+@asynccontextmanager
+async def running(*argv: str, max_unsent_bytes: int = MIB) -> AsyncIterator[tuple[DenoProcess, Watcher]]:
+    """One that goes on until it is killed, at the end."""
+    process, watcher = begun(*argv, max_unsent_bytes=max_unsent_bytes)
+    yield process, watcher
     process.kill()
     assert await watcher.until_exit() == -signal.SIGKILL
 
@@ -292,58 +296,52 @@ async def test_the_environment_is_only_what_is_given_and_the_folder_is_the_root(
 
 
 async def test_a_child_that_does_not_read_is_found_out_and_nothing_is_half_added() -> None:
-    process, watcher = begun("sleep", "60", max_unsent_bytes=MIB)
-    block = b"x" * (256 * 1024)
-    taken = 0
-    while process.write(block):
-        taken += 1
-        assert taken < 100
-    # The pipe's own 64 KiB come on top of the cap.
-    assert taken * len(block) <= MIB + 2 * len(block)
-    assert not process.write(block)
-    await end(process, watcher)
+    async with running("sleep", "60", max_unsent_bytes=MIB) as (process, _):
+        block = b"x" * (256 * 1024)
+        taken = 0
+        while process.write(block):
+            taken += 1
+            assert taken < 100
+        # The pipe's own 64 KiB come on top of the cap.
+        assert taken * len(block) <= MIB + 2 * len(block)
+        assert not process.write(block)
 
 
 async def test_what_is_over_the_cap_at_once_is_refused_whole() -> None:
-    process, watcher = begun("cat", max_unsent_bytes=1000)
-    assert not process.write(b"y" * 1001)
-    assert process.write(b"x" * 1000)
-    await watcher.until_output(b"x" * 1000)
-    assert b"y" not in watcher.output
-    await end(process, watcher)
+    async with running("cat", max_unsent_bytes=1000) as (process, watcher):
+        assert not process.write(b"y" * 1001)
+        assert process.write(b"x" * 1000)
+        await watcher.until_output(b"x" * 1000)
+        assert b"y" not in watcher.output
 
 
 async def test_a_refused_write_leaves_no_writer_behind_for_the_next_child() -> None:
     for _ in range(3):
-        process, watcher = begun("sleep", "60", max_unsent_bytes=128 * 1024)
-        while process.write(b"x" * 100_000):
-            pass
-        await end(process, watcher)
-    process, watcher = begun("cat")
-    assert process.write(b"still works")
-    await watcher.until_output(b"still works")
-    await end(process, watcher)
+        async with running("sleep", "60", max_unsent_bytes=128 * 1024) as (process, watcher):
+            while process.write(b"x" * 100_000):
+                pass
+    async with running("cat") as (process, watcher):
+        assert process.write(b"still works")
+        await watcher.until_output(b"still works")
 
 
 async def test_much_input_arrives_whole_and_in_order() -> None:
-    process, watcher = begun("cat", max_unsent_bytes=16 * MIB)
-    sent = b"".join(index.to_bytes(4, "big") for index in range(500_000))
-    for at in range(0, len(sent), 70_000):
-        assert process.write(sent[at : at + 70_000])
-    await watcher.until_output(sent)
-    assert bytes(watcher.output) == sent
-    await end(process, watcher)
+    async with running("cat", max_unsent_bytes=16 * MIB) as (process, watcher):
+        sent = b"".join(index.to_bytes(4, "big") for index in range(500_000))
+        for at in range(0, len(sent), 70_000):
+            assert process.write(sent[at : at + 70_000])
+        await watcher.until_output(sent)
+        assert bytes(watcher.output) == sent
 
 
 async def test_an_output_flood_does_not_stall_the_loop() -> None:
-    process, watcher = begun("sh", "-c", "exec yes")
-    await watcher.until_output(b"y\n" * 100_000)
-    turns = 0
-    deadline = time.monotonic() + 0.2
-    while time.monotonic() < deadline:
-        await asyncio.sleep(0)
-        turns += 1
-    await end(process, watcher)
+    async with running("sh", "-c", "exec yes") as (_, watcher):
+        await watcher.until_output(b"y\n" * 100_000)
+        turns = 0
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0)
+            turns += 1
     assert turns > 20
 
 
@@ -393,10 +391,9 @@ async def test_kill_and_write_after_the_exit_do_nothing() -> None:
 
 
 async def test_writing_to_a_child_that_closed_its_stdin_is_no_error() -> None:
-    process, watcher = begun("sh", "-c", "exec 0<&-; echo closed; sleep 60")
-    await watcher.until_output(b"closed")
-    assert process.write(b"x")
-    await end(process, watcher)
+    async with running("sh", "-c", "exec 0<&-; echo closed; sleep 60") as (process, watcher):
+        await watcher.until_output(b"closed")
+        assert process.write(b"x")
 
 
 async def test_a_program_that_does_not_exist() -> None:

@@ -374,11 +374,9 @@ def test_what_holds_no_object_or_cannot_be_kept_is_left_alone(form: Any, text: s
         edited(text, form, {("mcp", "new"): {"command": "c"}})
 
 
-VARIABLES = {"TOKEN": "tok-123456", "EMPTY": "", "HOME": "/home/me"}
-
-
 def resolver(folder: Path, **given: Any) -> Resolver:
-    return Resolver(folder / "c.json", environment=VARIABLES, **given)
+    variables = {"TOKEN": "tok-123456", "EMPTY": "", "HOME": "/home/me"}
+    return Resolver(folder / "c.json", environment=variables, **given)
 
 
 @pytest.mark.parametrize(

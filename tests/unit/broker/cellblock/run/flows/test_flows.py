@@ -138,10 +138,9 @@ def test_known_servers_are_known_by_package_image_or_host(
     ],
 )
 def test_what_destroys(name: str, about: dict[str, Any], destroys: bool) -> None:
-    labelled = rules(labels={"one.*": {"trust": "untrusted"}})
-    assert labelled.of(server("one"), tool(name, **about)).destructive is destroys
-    said = rules(labels={"one.*": {"destructive": not destroys}})
-    assert said.of(server("one"), tool(name, **about)).destructive is not destroys
+    labels = ({"trust": "untrusted"}, {"destructive": not destroys})
+    found = [rules(labels={"one.*": one}).of(server("one"), tool(name, **about)) for one in labels]
+    assert [flow.destructive for flow in found] == [destroys, not destroys]
 
 
 @pytest.mark.parametrize(
@@ -346,8 +345,8 @@ def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
             "trustIfc": ["mail"],
         }
     )
-    tools = (tool("send"), tool("read"))
-    mail = ServerEntry("mail", "mail", "mail", tools=tools, withheld=(Withheld("held", "held", "new", ""),))
+    withheld = (Withheld("held", "held", "new", ""),)
+    mail = ServerEntry("mail", "mail", "mail", tools=(tool("send"), tool("read")), withheld=withheld)
     catalog = Catalog(servers={"mail": mail})
     found = [(one.path, one.message, one.hint, one.slip_at) for one in idle_patterns(policy, catalog)]
     assert found == [

@@ -205,9 +205,8 @@ def test_each_client_has_its_own_grant_in_place_of_the_default() -> None:
 
 
 def test_without_any_policy_nothing_is_asked_of_it() -> None:
-    policy = Policy(PolicySettings(), [])
-    assert policy.grants_of("anybody") is None
-    assert policy.grants_of("anybody", Grant()) is None
+    for asked in (None, Grant()):
+        assert Policy(PolicySettings(), []).grants_of("anybody", asked) is None
 
 
 @pytest.mark.parametrize(
@@ -515,17 +514,15 @@ def test_its_grant_takes_away_from_the_policys(tokens: NamedTokens) -> None:
     assert wide.grants_of("token:all") is None and wide.grants_of("token") is None
     asked = (None, Grant(tools=["files.*"]), Grant(tools=["files.write"]))
     assert [shown(wide, "token:reader", one) for one in asked] == [["read"], ["read"], []]
-    settings = PolicySettings(
-        default=Grant(tools=["files.read"]), clients={"token:all": Grant(), "token": Grant(tools=[])}
-    )
-    narrow = Policy(settings, ["files"], tokens)
-    found = [shown(narrow, f"token:{name}") for name in ("all", "reader", "writer")]
-    assert found == [["read", "write"], ["read"], []]
+    clients = {"token:all": Grant(), "token": Grant(tools=[])}
+    narrow = Policy(PolicySettings(default=Grant(tools=["files.read"]), clients=clients), ["files"], tokens)
+    expected = {"token:all": ["read", "write"], "token:reader": ["read"], "token:writer": []}
+    assert {name: shown(narrow, name) for name in expected} == expected
     tokens.revoke("reader")
     assert shown(wide, "token:reader") == [] == shown(wide, "token:nobody")
 
 
 def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tokens: NamedTokens) -> None:
     tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
-    policies = [Policy(PolicySettings(), [name], tokens) for name in ("files", "documents")]
-    assert [shown(policy, "token:ci") for policy in policies] == [["read", "write"], []]
+    for server_id, expected in (("files", ["read", "write"]), ("documents", [])):
+        assert shown(Policy(PolicySettings(), [server_id], tokens), "token:ci") == expected

@@ -19,6 +19,7 @@ from cellblock.serve.http.bodies import Memory
 from cellblock.serve.http.caller import network_of
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.server import MAX_HEAD_BYTES
+from support.loop_steps import longest_step
 from support.waits import until
 
 
@@ -256,24 +257,6 @@ HELD_SECONDS = 0.06
 """What a client's bytes may hold the loop for. On the code before it was 0.14 s here."""
 
 
-async def _longest_turn(connection: BoundedConnection, wire: _Wire, data: bytes) -> float:
-    """The CPU seconds of the longest turn of the loop until the connection is closed."""
-    longest, last = 0.0, time.thread_time()
-
-    def turn() -> None:
-        nonlocal longest, last, ticking
-        longest, last = max(longest, time.thread_time() - last), time.thread_time()
-        ticking = loop.call_soon(turn)
-
-    loop = asyncio.get_running_loop()
-    ticking = loop.call_soon(turn)
-    loop.call_soon(connection.data_received, data)
-    await until(lambda: wire.closed, "it is refused")
-    ticking.cancel()
-    connection.connection_lost(None)
-    return longest
-
-
 def _head(size: int) -> bytes:
     return b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * (size // 5) + b"Connection: close\r\n\r\n"
 
@@ -301,7 +284,11 @@ async def test_a_head_of_many_headers_does_not_hold_the_loop(data: bytes, status
     at_once = time.thread_time() - began
 
     wire, connection = _connected()
-    took = await _longest_turn(connection, wire, data)
+    with longest_step() as longest:
+        asyncio.get_running_loop().call_soon(connection.data_received, data)
+        await until(lambda: wire.closed, "it is refused")
+    connection.connection_lost(None)
+    took = longest[0]
     assert took < max(HELD_SECONDS, at_once / 2), f"{took:.3f} s; {WHOLE} bytes at once {at_once:.3f} s"
     assert [int(one[:3]) for one in b"".join(wire.pieces).split(b"HTTP/1.1 ")[1:]] == statuses
 
@@ -335,15 +322,19 @@ def test_a_client_a_principal_and_all_together_have_bounds() -> None:
         def charge(client: str, principal: str) -> Callable[[int], bool]:
             return stack.enter_context(memory.charge(client, principal))
 
-        first, second, third = (charge(f"c{number}", "ada") for number in range(3))
-        assert first(250)
-        assert not first(251), "a quarter for a client"
-        assert not charge("c0", "ada")(1)
-        assert second(250)
-        assert not third(1), "half for a principal"
-        assert all(charge(f"e{number}", "eve")(250) for number in range(2))
+        first = charge("c0", "ada")
+        assert first(250) and not first(251), "a quarter for a client"
+        for client, principal, size, is_taken in (
+            ("c0", "ada", 1, False),
+            ("c1", "ada", 250, True),
+            # Half for a principal.
+            ("c2", "ada", 1, False),
+            ("e0", "eve", 250, True),
+            ("e1", "eve", 250, True),
+            ("z", "zoe", 1, False),
+        ):
+            assert charge(client, principal)(size) is is_taken
         assert memory.held == 1000
-        assert not charge("z", "zoe")(1)
         assert first(10) and memory.held == 760
     assert memory.held == 0
     with memory.charge("same", "same") as held:

@@ -274,9 +274,6 @@ async def told(level: types.LoggingLevel | None, *entries: LogEntry) -> list[tup
     return session.logs
 
 
-EVERY = [log("debug", "d"), log("log", "l"), log("warn", "w"), log("error", "e")]
-
-
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
@@ -289,7 +286,7 @@ EVERY = [log("debug", "d"), log("log", "l"), log("warn", "w"), log("error", "e")
     ],
 )
 async def test_logs_from_the_clients_level_on(level: types.LoggingLevel | None, expected: list[str]) -> None:
-    assert [sent for sent, _ in await told(level, *EVERY)] == expected
+    assert [sent for sent, _ in await told(level, *map(log, ("debug", "log", "warn", "error")))] == expected
 
 
 async def test_of_too_many_logs_the_newest_are_sent_and_it_is_said() -> None:

@@ -21,7 +21,6 @@ CALL = '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":'
 
 
 PING = '{"jsonrpc":"2.0","id":7,"method":"ping"}'
-PONG = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={}))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ async def test_the_end_waits_for_the_broker_and_for_what_is_still_to_be_answered
         for _ in range(3):
             await asyncio.sleep(0)
         assert not end.done()
-        await answers.send(PONG)
+        await answers.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=7, result={})))
         assert await within(end) is None
     assert [json.loads(line) for line in file.read_text().splitlines()] == [
         {"jsonrpc": "2.0", "id": 7, "result": {}}

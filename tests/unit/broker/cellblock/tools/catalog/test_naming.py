@@ -18,9 +18,9 @@ from cellblock import Broker
 from cellblock.base.errors import ConfigError
 from cellblock.base.suggest import MAX_CANDIDATES, by_shared_words, nearest_names
 from cellblock.base.visible import UNSEEN
-from cellblock.tools.catalog import modules
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import (
+    DISCOVERY_EXPORTS,
     DISCOVERY_SPECIFIER,
     ERROR_CLASSES,
     ERRORS_SPECIFIER,
@@ -403,7 +403,7 @@ def test_modules_are_valid_and_export_what_they_should_whatever_things_are_calle
     assert len(first) == len(HOSTILE) + 1
     assert empty == {"__meta__": {"serverId": "the-server", "serverName": "Server", "tools": []}}
     assert errors == {name: name for name in ERROR_CLASSES}
-    assert set(discovery) == set(modules.DISCOVERY_EXPORTS)
+    assert set(discovery) == set(DISCOVERY_EXPORTS)
 
 
 def test_a_functions_length_tells_whether_it_takes_an_input() -> None:
@@ -432,7 +432,7 @@ def test_urls_are_found_by_specifier() -> None:
 
 
 def test_a_changed_server_has_another_url_and_the_memory_is_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr(modules, "_URLS_KEPT", 4)
+    monkeypatch.setattr("cellblock.tools.catalog.modules._URLS_KEPT", 4)
     urls = ModuleUrls()
     seen = {
         urls.url_for(Catalog(number, {"s": server([f"tool{number}"])}), SERVERS_PREFIX + "s")

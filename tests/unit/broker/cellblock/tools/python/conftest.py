@@ -1,7 +1,5 @@
 """Fixtures for tests of Python tools."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls of Python tools: inputs, bounds, cancellation, whatever a function raises."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import dataclasses
@@ -23,7 +21,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 from pydantic_core import to_json
 
 from cellblock import tool
-from cellblock.base import payload
 from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
@@ -137,7 +134,7 @@ async def test_large_data_is_encoded_beside_the_loop_in_pieces(
         (on_loop if threading.current_thread() is here else beside).append(len(body))
         return body
 
-    monkeypatch.setattr(payload, "to_json", noted)
+    monkeypatch.setattr("cellblock.base.payload.to_json", noted)
     data = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
 
     async def large():
@@ -329,7 +326,6 @@ async def test_a_strict_model_takes_what_json_has(call: Call) -> None:
     def take(value: Strict) -> bool:
         return isinstance(value.day, datetime.date) and value.pair == (1, 2)
 
-    take.__annotations__["value"] = Strict
     assert await call(take, value={"day": "2025-03-01", "pair": [1, 2]}) == {"result": True}
 
 

@@ -437,17 +437,14 @@ class Holder(BaseModel):
     base: SerializeAsAny[Base]
 
 
-class Wrapping(BaseModel):
-    a: int
-
+class Wrapping(Base):
     @model_serializer(mode="wrap")
     def add(self, handler: Any):
         return {**handler(self), "b": 1}
 
 
-class Open(BaseModel):
+class Open(Base):
     model_config = ConfigDict(extra="allow")
-    a: int
 
 
 class Full(BaseModel):

@@ -1,7 +1,5 @@
 """What a Python tool gives: normalised, boxed, checked against what it declares; in large as in small."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import enum
@@ -32,7 +30,6 @@ from pydantic import (
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.raw_json import weight_of
-from cellblock.tools.python import python_calls, tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -247,7 +244,7 @@ class Odd:
 
 
 class Tree(BaseModel):
-    below: list[Tree] = []
+    below: list["Tree"] = []
 
 
 class Page(BaseModel):
@@ -285,7 +282,7 @@ class Checked(BaseModel):
     texts: list[str]
 
     @model_validator(mode="after")
-    def _sorted(self) -> Checked:
+    def _sorted(self) -> "Checked":
         self.texts.sort()
         return self
 
@@ -375,9 +372,9 @@ def test_what_holds_itself_is_told(kind: str) -> None:
 
 
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_calls, "is_small", lambda _: False)
-    monkeypatch.setattr(tool_results, "STEP_WEIGHT", 3)
-    monkeypatch.setattr(tool_results, "SLICE", 2)
+    monkeypatch.setattr("cellblock.tools.python.python_calls.is_small", lambda _: False)
+    monkeypatch.setattr("cellblock.tools.python.tool_results.STEP_WEIGHT", 3)
+    monkeypatch.setattr("cellblock.tools.python.tool_results.SLICE", 2)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.tools.catalog.model import Withheld
-from cellblock.tools.upstream import definitions, listing
 from cellblock.tools.upstream.definitions import (
     SHOWN_NAME_CHARS,
     ToolDefinition,
@@ -151,12 +150,12 @@ def test_a_tool_over_a_cap_is_left_out_and_one_within_a_higher_one_is_not(
     assert refused.why.endswith(f", over {value}")
     assert len(refused.name) <= SHOWN_NAME_CHARS
     if cap != "MAX_TOOL_DEPTH":
-        monkeypatch.setattr(definitions, cap, 10**6)
+        monkeypatch.setattr(f"cellblock.tools.upstream.definitions.{cap}", 10**6)
         assert admitted({"inputSchema": {"type": "object"}, **raw})
 
 
 def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions, "MAX_TOOL_BYTES", 5_000)
+    monkeypatch.setattr("cellblock.tools.upstream.definitions.MAX_TOOL_BYTES", 5_000)
     assert isinstance(
         definition({"name": "a", "description": "é" * 3_000, "inputSchema": {"type": "object"}}), Withheld
     )
@@ -341,7 +340,8 @@ async def test_a_list_without_end_or_measure_is_read_as_far_as_it_goes(
     read = await read_pages(pages, **kind)
     assert [tool.name for tool in read.kept] == kept
     assert len(read.left_out) == left_out
-    assert note in read.notes[0] and len(read.notes) < 3
+    assert note in read.notes[0]
+    assert len(read.notes) < 3
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
@@ -361,7 +361,7 @@ async def test_another_order_of_the_same_tools_is_no_change() -> None:
 
 
 async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MAX_LISTED_BYTES", 10_000)
+    monkeypatch.setattr("cellblock.tools.upstream.listing.MAX_LISTED_BYTES", 10_000)
     read = await read_pages([many(20, description="d" * 1_000)])
     assert 5 < len(read.kept) < 10
     assert "together have over 10000 bytes" in read.left_out[0].why
@@ -369,7 +369,7 @@ async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPat
 
 
 async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.tools.upstream.listing.LIST_SECONDS", 0.05)
 
     with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
         await read_pages([[]], silent_after=0)

@@ -12,7 +12,6 @@ import pytest
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
-from cellblock.fleet import shared_state
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
@@ -159,7 +158,7 @@ async def test_what_one_broker_has_pinned_another_holds_tools_against(
 async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
     postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_state, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.fleet.shared_state.FIRST_SECONDS", 0.05)
     first = Reviewer({"*": "quarantine"}, PinStore(state_of(postgres_server)))
     await first.prepare("s", CONFIG, tools(a="1"))
     state = SharedState(postgres_server, (KEY,))
@@ -346,9 +345,8 @@ def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -
 
 def by_hand(definition: object, **fields: object) -> bytes:
     """A file whose digest is right, of the tool `a`."""
-    entry = {"digest": digest(canonical(definition)), "definition": definition}
-    data: dict[str, object] = {"format": 1, "server": "files", "origin": "o", "tools": {"a": entry}}
-    return json.dumps({**data, **fields}).encode()
+    tools = {"a": {"digest": digest(canonical(definition)), "definition": definition}}
+    return json.dumps({"format": 1, "server": "files", "origin": "o", "tools": tools, **fields}).encode()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ import pytest
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream import installs
 from cellblock.tools.upstream.failures import ConnectionLost
 from cellblock.tools.upstream.installs import Install, has_started, package_of
 from cellblock.tools.upstream.lifecycle import (
@@ -381,8 +380,7 @@ def test_a_server_without_a_package_is_tried_ever_less_often() -> None:
     life = Lifecycle(chance=lambda: 0.0)
     life.begin()
     pauses = [life.ended(100.0, "no such package", is_hopeless=True) for _ in range(9)]
-    assert pauses[:2] == [LONGEST_PAUSE_SECONDS, 2 * LONGEST_PAUSE_SECONDS]
-    assert pauses[-1] == HOPELESS_PAUSE_SECONDS
+    assert pauses == [min(LONGEST_PAUSE_SECONDS * 2**n, HOPELESS_PAUSE_SECONDS) for n in range(9)]
     assert life.ended(100.0, "another reason") == LONGEST_PAUSE_SECONDS
 
 
@@ -452,7 +450,7 @@ def test_what_installs_is_known_by_its_command_line(line: str, package: str | No
 async def test_npm_says_what_it_has_started(
     event: str, started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installs, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr("cellblock.tools.upstream.installs.STEADY_SECONDS", 0.0)
     line = ["sh", "-c", f"{event} sleep 30; true"]
     with subprocess.Popen(line, start_new_session=True, env={"PATH": "/usr/bin:/bin"}) as process:  # noqa: ASYNC220
         try:

@@ -21,10 +21,9 @@ import pytest
 
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.types.check import checker as module
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import Declarations
-from cellblock.types.check.checker import Checked, TypeChecker
+from cellblock.types.check.checker import MAX_SCRIPT_BYTES, Checked, TypeChecker
 from cellblock.types.check.compiler import (
     MAX_HEADER_BYTES,
     MAX_MESSAGE_BYTES,
@@ -181,7 +180,7 @@ async def test_types_made_to_explode_cost_one_check(checker: TypeChecker, check:
 @pytest.mark.slow
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
     assert "bytes" in ((await check("x();" * 262_144)).gave_up or ""), "larger still is not checked"
-    checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
+    checked = await check("x.y;\n" * (MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
     assert checked.gave_up is not None or 0 < len(checked.faults) <= MAX_SHOWN
     assert await works(check)
 
@@ -224,7 +223,7 @@ async def test_close_during_the_start_leaves_no_process(checker: TypeChecker) ->
 async def test_an_idle_compiler_is_stopped(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.types.check.checker.IDLE_SECONDS", 0.05)
     await check("1;")
     await until(lambda: checker.pid is None, "the idle compiler is stopped")
     assert await works(check)
@@ -233,7 +232,7 @@ async def test_an_idle_compiler_is_stopped(
 async def test_a_compiler_that_has_served_long_is_replaced(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_CHECKS", 3)
+    monkeypatch.setattr("cellblock.types.check.checker.MAX_CHECKS", 3)
     pids: set[int | None] = set()
     for _ in range(8):
         assert await works(check)
@@ -373,9 +372,8 @@ async def test_what_the_machine_lacks_is_said_and_not_raised(
 
 def test_messages_come_whole_however_they_are_cut() -> None:
     sent = encode({"id": 1, "result": "é\ud800"}) + encode({"method": "x"})
-    decoder, found = Decoder(), []
-    for index in range(len(sent)):
-        found += decoder.feed(sent[index : index + 1])
+    decoder = Decoder()
+    found = [message for index in range(len(sent)) for message in decoder.feed(sent[index : index + 1])]
     assert found == Decoder().feed(sent)
     assert [message.get("id") for message in found] == [1, None]
     assert found[0]["result"] == "é\ud800"

@@ -267,8 +267,7 @@ async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Faults) -
     """004's own example: an object is declared, and the tool answers with its JSON in a text."""
     code = "const page = await t.list_issues({}); console.log(page.issues);"
     assert await closed(code) == ()
-    got = {("tracker", "list_issues"): ToolOutput("observed", "", document=PAGE)}
-    (fault,) = await closed(code, got=got)
+    (fault,) = await closed(code, got={("tracker", "list_issues"): ToolOutput("observed", "", document=PAGE)})
     assert "JSON.parse(page).issues" in (fault.hint or "")
     assert await closed(code) == (), "that was this run's alone"
 

@@ -14,7 +14,6 @@ import pytest
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import opened_file
 from cellblock.tools.catalog.model import Given, ResultKind, ToolEntry
-from cellblock.types.learning import learner as module
 from cellblock.types.learning.learner import Learner, Turns
 from cellblock.types.learning.observation import Forms, Observation
 from cellblock.types.learning.render import to_schema
@@ -39,8 +38,8 @@ DECLARED = ToolEntry(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER_SECONDS", 0.01)
-    monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.types.learning.learner.LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.types.learning.learner.WRITE_EVERY_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -211,7 +210,7 @@ async def test_without_a_store_it_learns_for_this_process(
 
 
 async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr("cellblock.types.learning.learner.MAX_WAITING_BYTES", 100)
     made = Learner(SchemaSettings(), None)  # its thread does not run yet
     for _ in range(10):
         made.offer("files", TOOL, "value", b" " * 39 + b"1")
@@ -258,7 +257,7 @@ async def test_the_revision_counts_other_shapes_and_no_counts(made: Learner) -> 
 async def test_what_another_process_learns_or_forgets_reaches_this_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.02)
+    monkeypatch.setattr("cellblock.types.learning.learner.REFRESH_SECONDS", 0.02)
     async with learning(tmp_path) as one, learning(tmp_path) as other:
         await seen(one, {"id": 1})
         await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
@@ -295,8 +294,8 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
 async def test_looking_makes_way_for_runs_unless_someone_asks(
     made: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
-    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("cellblock.types.learning.learner.BUSY_SHARE", 1e-9)
+    monkeypatch.setattr("cellblock.types.learning.learner.MAX_PAUSE_SECONDS", 3600.0)
     busy = True
     made.make_way_for(lambda: busy)
     for _ in range(3):
@@ -331,13 +330,13 @@ async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_p
 
 
 def test_a_wait_ends_with_the_run_and_with_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.types.learning.learner.TURN_SECONDS", 0.01)
     turns, answers = Turns(), [False, *[True] * 4]
     turns.busy = answers.pop
     turns.took(100.0)
     turns.wait()
     assert answers == []
-    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.types.learning.learner.MAX_PAUSE_SECONDS", 0.01)
     turns.busy = lambda: True
     turns.took(100.0)
     turns.wait()

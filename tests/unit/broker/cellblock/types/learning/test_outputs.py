@@ -12,8 +12,15 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.serve.mcp.context import declarations_in_budget
-from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, ToolOutput
-from cellblock.tools.catalog.model import ResultKind as Kind
+from cellblock.tools.catalog.model import (
+    Catalog,
+    Example,
+    Given,
+    ResultKind,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+)
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
@@ -39,7 +46,7 @@ class World:
         self.learner = Learner(made, None)
         self.outputs = KnownOutputs(self.learner).of("")
 
-    async def saw(self, *results: tuple[int, Kind, Any]) -> "World":
+    async def saw(self, *results: tuple[int, ResultKind, Any]) -> "World":
         for number, kind, value in results:
             self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
         self.learner.start()

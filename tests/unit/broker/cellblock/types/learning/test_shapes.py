@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.types.learning import shape as module
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import (
     ANYTHING,
@@ -191,7 +190,7 @@ def test_stored_data_that_nests_without_end_is_refused() -> None:
 def test_a_name_is_shared_when_enough_have_shown_it_each_for_itself(
     enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ENOUGH", enough)
+    monkeypatch.setattr("cellblock.types.learning.shape.ENOUGH", enough)
     kept = NOTHING
     for number, by in enumerate("abc", 1):
         # Each shows its own name, too, twice; what is known is stored between them.

@@ -1,8 +1,6 @@
 """A login at an upstream server: in two halves, each at another broker, and who tries to misuse it; its challenge and
 scopes; and the loopback listener against hostile requests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -21,7 +19,6 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth import flow
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
@@ -209,7 +206,7 @@ async def test_a_server_that_has_moved_gets_no_token(login: Halves) -> None:
 async def test_logins_under_way_are_bounded_and_keep_nobody_from_beginning_one(
     login: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "MAX_BEGUN", 2)
+    monkeypatch.setattr("cellblock.tools.upstream.auth.flow.MAX_BEGUN", 2)
     await login.begun(bound=60)
     (first,) = login.under_way()
     for bound in (120, 180):
@@ -271,21 +268,25 @@ async def asked(status: int, challenge: str) -> list[str | None]:
     return [*tokens.said, tokens.problem]
 
 
+LACKS = 'Bearer error="insufficient_scope"'
+
+
 @pytest.mark.parametrize(
-    ("scope", "said"),
+    ("status", "challenge", "said"),
     [
-        (', scope="pages:read pages:write"', "pages:read pages:write"),
-        # In other characters they are not quoted.
-        *((scope, None) for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')),
+        (403, f'{LACKS}, scope="pages:read pages:write"', ["lacks pages:read pages:write", "before"]),
+        # Scopes in other characters are not quoted.
+        *(
+            (403, LACKS + scope, ["lacks None", "before"])
+            for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')
+        ),
+        # Another refusal says nothing of the login.
+        (403, "Bearer", ["before"]),
+        (200, "", [None]),
     ],
 )
-async def test_scopes_that_are_missing_are_named(scope: str, said: str | None) -> None:
-    assert await asked(403, f'Bearer error="insufficient_scope"{scope}') == [f"lacks {said}", "before"]
-
-
-async def test_another_refusal_says_nothing_of_the_login() -> None:
-    assert await asked(403, "Bearer") == ["before"]
-    assert await asked(200, "") == [None]
+async def test_scopes_that_are_missing_are_named(status: int, challenge: str, said: list[str | None]) -> None:
+    assert await asked(status, challenge) == said
 
 
 @pytest.mark.parametrize(("reaches", "said"), [(True, []), (False, ["lacks a"])])
@@ -339,7 +340,7 @@ def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
 class Greeting(Answering):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
-    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:

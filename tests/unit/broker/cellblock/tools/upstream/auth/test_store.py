@@ -28,10 +28,10 @@ SETTINGS = AuthSettings(keyring="off")
 
 
 def record(url: str = URL) -> LoginRecord:
-    empty = LoginRecord(
-        server_url=url, client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    client = OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    return LoginRecord(server_url=url, client=client).with_tokens(
+        OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60)
     )
-    return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
 
 
 @pytest.fixture
@@ -120,8 +120,7 @@ async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
 def locks(server: PostgresServer, *, granted: bool) -> int:
     with server.connection() as connection:
         statement = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
-        (number,) = connection.execute(statement, (granted,)).fetchone() or (-1,)
-    return number
+        return (connection.execute(statement, (granted,)).fetchone() or (-1,))[0]
 
 
 def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
@@ -133,9 +132,11 @@ async def written(store: LoginStore) -> None:
     await within(store._writing)  # pyright: ignore
 
 
-@pytest.mark.parametrize("meanwhile", ["logs in", "logs out", "renews"])
+@pytest.mark.parametrize(
+    ("meanwhile", "left"), [("logs in", "theirs"), ("logs out", None), ("renews", "held")]
+)
 async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_since(
-    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str
+    postgres_url: str, postgres_server: PostgresServer, short_path: Path, meanwhile: str, left: str | None
 ) -> None:
     before = record().model_copy(update={"since": 1.0})
     way = Cutting(postgres_url, short_path, after=False)
@@ -158,8 +159,7 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     way.cuts = False
     await written(broker)
     found = await login_of(postgres_server).load()
-    expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
-    assert (found and found.wanted_scope) == expected
+    assert (found and found.wanted_scope) == left
     way.close()
 
 
