@@ -137,6 +137,4 @@ run_many: Final = _blocking(arun_many)
 
 
 def _with_hosts(settings: Settings, hosts: HostSettings, **pool: Any) -> Settings:
-    section = settings.cellblock
-    changed = {"hosts": hosts, "pool": section.pool.model_copy(update=pool)}
-    return settings.model_copy(update={"cellblock": section.model_copy(update=changed)})
+    return settings.with_section(hosts=hosts, pool=settings.cellblock.pool.model_copy(update=pool))

@@ -126,8 +126,10 @@ def check_room() -> None:
 
 def unavailable(error: OSError | zmq.ZMQError) -> HostUnavailable:
     """Makes the error that a broker raises when the machine does not let it start."""
-    hint = _HINTS.get(error.errno or 0, "Run `cellblock doctor`.")
-    return HostUnavailable(f"This machine does not let Cellblock start: {error}.", hint=hint)
+    return HostUnavailable(
+        f"This machine does not let Cellblock start: {error}.",
+        hint=_HINTS.get(error.errno or 0, "Run `cellblock doctor`."),
+    )
 
 
 def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -192,12 +194,11 @@ def policy_of(
     held = None
     if policy.secrets != "off":
         held = Secrets(policy.secrets, settings.servers, every_secret(), later_secrets)
-    asks = any(config.asks for config in settings.servers.values())
     return Policy(
         policy,
         server_ids,
         tokens,
-        asks=asks,
+        asks=any(config.asks for config in settings.servers.values()),
         counts=counts,
         servers=settings.servers,
         on_always=on_always,
@@ -294,7 +295,6 @@ async def start_reach(
 
     section = settings.cellblock
     state_dir = settings.state_dir
-    log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
     presence = None
     if not isinstance(store, LocalStore):
@@ -315,7 +315,7 @@ async def start_reach(
         tools,
         section.upstream,
         max_message_bytes=section.max_message_bytes,
-        log_dir=log_dir,
+        log_dir=state_dir / LOGS,
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=partial(refined, section.schemas, overlays),
         logins=kept_logins(section.auth, store, section.http.oauth, login_pages, later_secrets),
@@ -440,24 +440,26 @@ class BrokerState:
         """
         section = settings.cellblock
         if self._wanted is not None:
-            named = settings.state_dir if self._wanted == "user" else Path(self._wanted)
-            section = section.model_copy(update={"state_dir": named})
+            return settings.with_state_dir(
+                settings.state_dir if self._wanted == "user" else Path(self._wanted)
+            )
         if section.state_dir is not None:
-            return settings.model_copy(update={"cellblock": section})
+            return settings
         if "calls" in section.audit:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if section.journal.keeps and not section.state.is_shared:
             raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)
         if "quarantine" in section.pins.values() and not section.state.is_shared:
-            said = "cellblock.pins would hold definitions against nothing: the broker's private state begins empty."
-            raise ConfigError(said, hint=_HINT)
+            raise ConfigError(
+                "cellblock.pins would hold definitions against nothing: the broker's private state begins empty.",
+                hint=_HINT,
+            )
         if self._private is None:
             # Nobody else can know its name.
             self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
         # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
         schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
-        section = section.model_copy(update={"state_dir": self._private, "schemas": schemas})
-        return settings.model_copy(update={"cellblock": section})
+        return settings.with_section(state_dir=self._private, schemas=schemas)
 
     def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
         """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""

@@ -272,8 +272,7 @@ class Broker:
             plan=plan,
             grants=grants,
         )
-        caller = Caller(client, grantee or self._grantee_of(client), observer)
-        return (await self.run_request(request, caller)).decoded()
+        return (await self.run_request(request, self._caller_of(client, grantee, observer))).decoded()
 
     async def save(
         self,
@@ -411,7 +410,7 @@ class Broker:
             CellblockError: It runs in another event loop.
         """
         self._check_loop()
-        caller = Caller(client, grantee or self._grantee_of(client), observer)
+        caller = self._caller_of(client, grantee, observer)
         return await self._for_agents().answer(name, arguments, caller)
 
     @internal
@@ -508,8 +507,7 @@ class Broker:
     @property
     def host_pid(self) -> int | None:
         """Returns the process id of the local worker host."""
-        host = None if self._reach is None else self._reach.workers.host
-        return None if host is None else host.pid
+        return self._reach.workers.host.pid if self._reach and self._reach.workers.host else None
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called, on the loop, when catalog, settings or policy change; the function that is returned
@@ -571,8 +569,9 @@ class Broker:
         if self._executor is not None:
             self._executor.warm_up()
         if self._reach is not None and self._reach.registry.starting(principal):
-            at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
-            await self._reach.registry.settled(principal=principal, at_most=at_most)
+            await self._reach.registry.settled(
+                principal=principal, at_most=self._settings.cellblock.upstream.list_wait_ms / 1000
+            )
 
     @internal
     async def run_request(
@@ -595,11 +594,10 @@ class Broker:
         if journal is None and is_object(request) and request.get("propose") is not None:
             from cellblock.record.scripts.saving import proposed
 
-            may = self._settings.cellblock.scripts.propose
             return await proposed(
                 request,
                 caller,
-                may,
+                self._settings.cellblock.scripts.propose,
                 partial(executor.run, run_id=run_id),
                 partial(self._saved, proposed=True),
             )
@@ -642,8 +640,9 @@ class Broker:
         reach = _running(self._reach)
         from cellblock.observe.facts import BrokerFacts
 
-        section = self._settings.cellblock
-        return BrokerFacts(section, reach.workers.pool, reach.registry, reach.outputs, self.store)
+        return BrokerFacts(
+            self._settings.cellblock, reach.workers.pool, reach.registry, reach.outputs, self.store
+        )
 
     @property
     @internal
@@ -667,8 +666,7 @@ class Broker:
     @internal
     def hosts_endpoint(self) -> str | None:
         """Says where worker hosts on other machines connect, or None."""
-        remote = None if self._reach is None else self._reach.workers.remote
-        return None if remote is None else remote.endpoint
+        return self._reach.workers.remote.endpoint if self._reach and self._reach.workers.remote else None
 
     @internal
     def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
@@ -719,13 +717,12 @@ class Broker:
         self._reach = self._parked = self._loop = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        notify = self._changed.tell
         reach = await start_reach(
             self._settings,
             self.store,
             self._tools,
             self.events,
-            notify,
+            self._changed.tell,
             stack,
             self.login_pages,
             self._later_secrets,
@@ -733,7 +730,7 @@ class Broker:
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._reach, self._outputs = reach, reach.outputs
-        notify()
+        self._changed.tell()
         executor = self._executor = await start_executor(
             self._settings, reach, self.policy, self.events, stack, self.store
         )
@@ -781,8 +778,8 @@ class Broker:
             self._agent_tool = AgentTool(self)
         return self._agent_tool
 
-    def _grantee_of(self, client: str) -> Grantee:
-        return Grantee(self.policy.principal_of(client))
+    def _caller_of(self, client: str, grantee: Grantee | None, observer: Watcher | None) -> Caller:
+        return Caller(client, grantee or Grantee(self.policy.principal_of(client)), observer)
 
 
 def _running(part: T | None) -> T:

@@ -112,8 +112,13 @@ async def replay(
     is_another = script is None and (
         compared or any(one.code == "REPLAY_DIVERGED" for one in response.diagnostics)
     )
-    reason = _other_versions(recording) if is_another else None
-    return Replayed(response.decoded(), compared, journal.trace, tuple(journal.missed), reason)
+    return Replayed(
+        response.decoded(),
+        compared,
+        journal.trace,
+        tuple(journal.missed),
+        _other_versions(recording) if is_another else None,
+    )
 
 
 def is_well(found: Replayed, recording: Recording) -> bool:

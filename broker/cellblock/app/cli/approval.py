@@ -7,7 +7,6 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError, reading
@@ -71,8 +70,7 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     except PinError:
         if not parsed.all or parsed.show:
             raise
-        anew = Pins(origin).approving(origin, listed)
-        await asyncio.to_thread(partial(store.write, server, anew, replace=True))
+        await asyncio.to_thread(store.write, server, Pins(origin).approving(origin, listed), replace=True)
         text = f"{server}: its pin file was damaged; all of its tools ({_count(listed)}) are pinned anew"
         return _told(parsed, [text], [tool.name for tool in listed], listed)
     # Before the first run nothing is pinned, and all is new to whoever approves it.
@@ -83,9 +81,9 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     chosen = [] if parsed.show else _chosen(listed, differences, parsed.tools, parsed.all)
     lines = list(_report(server, listed, differences, pins))
     if chosen:
-        approved = pins.approving(origin, chosen)
-        write = partial(store.write, server, approved, replace=stamp is not None, only=stamp)
-        if not await asyncio.to_thread(write):
+        if not await asyncio.to_thread(
+            store.write, server, pins.approving(origin, chosen), replace=stamp is not None, only=stamp
+        ):
             raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
     elif differences and not parsed.show:
@@ -100,15 +98,18 @@ def _told(
     parsed: argparse.Namespace, lines: Sequence[str], differing: list[str], chosen: Sequence[ToolDefinition]
 ) -> int:
     text, approved = "\n".join(lines), [tool.name for tool in chosen]
-    report = {"server": parsed.server, "differing": differing, "approved": approved, "text": text}
-    answer(parsed, report, f"{text}\n")
+    answer(
+        parsed,
+        {"server": parsed.server, "differing": differing, "approved": approved, "text": text},
+        f"{text}\n",
+    )
     return EXIT_OK if approved or not differing else EXIT_NO
 
 
 async def first_look(settings: Settings, servers: Iterable[str]) -> None:
     """Starts servers that a person has just agreed to, pins what they show now, and says what that is."""
-    started = [name for name in servers if not settings.servers[name].disabled]
-    for said in await asyncio.gather(*(_first_look(settings, name) for name in started)):
+    started = (_first_look(settings, name) for name in servers if not settings.servers[name].disabled)
+    for said in await asyncio.gather(*started):
         say(said)
 
 
@@ -123,8 +124,10 @@ async def _first_look(settings: Settings, server: str) -> str:
             pins = None if value_for(server, reactions) == "off" else PinStore(kept).load(server)
             more = "`cellblock doctor` says more"
             if pins is not None and pins.origin != fingerprint(settings.servers[server]):
-                more = f"{of_its_tools(pins.tools)} were pinned for another command or URL: "
-                more += f"review them by `cellblock pins approve {shlex.quote(server)}`"
+                more = (
+                    f"{of_its_tools(pins.tools)} were pinned for another command or URL: "
+                    f"review them by `cellblock pins approve {shlex.quote(server)}`"
+                )
             return f"{server}: it still starts after {TRY_SECONDS:g} s; {more}"
         review = await asyncio.to_thread(_reviewed, reactions, PinStore(kept), settings, server, listed)
     except CellblockError as error:
@@ -154,16 +157,17 @@ async def _tools_of(
 ) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
-        known = f"Servers: {', '.join(settings.servers) or 'none'}."
         raise ConfigError(
             f"There is no server {server} in the configuration.",
-            hint=did_you_mean(nearest_names(server, settings.servers, 1), known),
+            hint=did_you_mean(
+                nearest_names(server, settings.servers, 1),
+                f"Servers: {', '.join(settings.servers) or 'none'}.",
+            ),
         )
     if config.missing is not None:
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, kept, section.http.oauth)
     log_dir = settings.state_dir / LOGS
     registry = Registry(
         {server: config},
@@ -171,18 +175,21 @@ async def _tools_of(
         section.upstream,
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
-        logins=logins,
+        logins=kept_logins(section.auth, kept, section.http.oauth),
     )
     registry.start()
     try:
         await registry.installed(say)
-        bound = section.upstream.for_server(server).connect_timeout_ms / 1000
-        await registry.settled(principal=principal, bound=bound)
+        await registry.settled(
+            principal=principal, bound=section.upstream.for_server(server).connect_timeout_ms / 1000
+        )
         session = registry.sessions_of(principal).get(server)
         if session is None and config.is_personal:
             whose = f"{principal} has no login there" if principal else "you have no login there"
-            hint = f"Name who has one: --principal token:NAME. To log in, {login_hint(server)}."
-            raise ConfigError(f"Server {server} is not connected: {whose}.", hint=hint)
+            raise ConfigError(
+                f"Server {server} is not connected: {whose}.",
+                hint=f"Name who has one: --principal token:NAME. To log in, {login_hint(server)}.",
+            )
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
             from cellblock.app.cli.doctor import with_fix
@@ -222,13 +229,11 @@ def _report(
     if not differences:
         yield f"{server}: all of its tools ({_count(listed)}) are as they were pinned"
     else:
-        which = of_its_tools(differences, str(_count(listed)))
-        yield f"{server}: {which} are not as they were pinned"
+        yield f"{server}: {of_its_tools(differences, str(_count(listed)))} are not as they were pinned"
     if Difference.OTHER_SERVER in differences.values():
         yield "  its command or URL is not the one they were pinned for"
     for tool in listed:
-        difference = differences.get(tool.name)
-        if difference is not None:
+        if (difference := differences.get(tool.name)) is not None:
             yield ""
             yield from _tool_report(tool, difference, pins.tools.get(tool.name))
     names = {tool.name for tool in listed}
@@ -250,14 +255,12 @@ def _tool_report(tool: ToolDefinition, difference: Difference, pin: ToolDefiniti
     for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.definition):
         yield f"    {spelled_out(path)}"
         if isinstance(before, str) and isinstance(after, str):
-            before, after = _around_change(before, after)
-            yield f"      - {spelled_out(before)}"
-            yield f"      + {spelled_out(after)}"
-            continue
-        if before is not _ABSENT:
-            yield f"      - {spelled_out(_json(before))}"
-        if after is not _ABSENT:
-            yield f"      + {spelled_out(_json(after))}"
+            changed = [*zip("-+", _around_change(before, after), strict=True)]
+        else:
+            changed = [
+                (sign, _json(one)) for sign, one in (("-", before), ("+", after)) if one is not _ABSENT
+            ]
+        yield from (f"      {sign} {spelled_out(text)}" for sign, text in changed)
 
 
 def _changes(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -17,6 +17,9 @@ from cellblock.app.cli.help import EXIT_USAGE, all_commands
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Names where `serve --http` listens and `connect` looks when nothing else is said."""
 
+USERS_OWN: Final = "cellblock.json in your settings folder, if it is there"
+"""Names the file that `default_file` returns, for people."""
+
 
 Input = TypeVar("Input")
 
@@ -37,6 +40,11 @@ class UsageError(Exception):
 def default_file() -> Path:
     """Returns where `cellblock import` writes, and all other commands look, when no file is named."""
     return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
+
+
+def other_file(parsed: argparse.Namespace) -> str | None:
+    """Returns the file that `--config` names; None where it is the `default_file`, or none is named."""
+    return None if parsed.config is None or Path(parsed.config) == default_file() else parsed.config
 
 
 class Parser(argparse.ArgumentParser):
@@ -113,9 +121,9 @@ class Parser(argparse.ArgumentParser):
             self.exit(EXIT_USAGE, f"{self.prog}: {what} {name}. {hint}\n")
         super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 
-    def flag(self, name: str, meaning: str) -> Self:
-        """Adds an option without a value."""
-        self.add_argument(name, action="store_true", help=meaning)
+    def flag(self, name: str, meaning: str, *, short: str | None = None) -> Self:
+        """Adds an option without a value; `short` is its other name, of one letter."""
+        self.add_argument(*filter(None, (short, name)), action="store_true", help=meaning)
         return self
 
     def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> Self:
@@ -134,8 +142,7 @@ class Parser(argparse.ArgumentParser):
         """Adds what most commands have: configuration, state directory and, with `json`, output for machines."""
         if json:
             self.flag("--json", "print JSON")
-        where = "cellblock.json in your settings folder, if it is there"
-        self.value("--config", "FILE", f"mcpServers JSON, or the same as TOML (default: {where})")
+        self.value("--config", "FILE", f"mcpServers JSON, or the same as TOML (default: {USERS_OWN})")
         return self.state_dir()
 
     def state_dir(self) -> Self:
@@ -144,10 +151,11 @@ class Parser(argparse.ArgumentParser):
 
     def secrets(self, when: str = "", otherwise: str = "the default") -> Self:
         """Adds where the secrets of servers that are taken over go."""
-        meaning = (
-            f"{when}put secrets into the system's keyring, or refer to environment variables ({otherwise})"
+        return self.choice(
+            "--secrets",
+            ["keyring", "environment"],
+            f"{when}put secrets into the system's keyring, or refer to environment variables ({otherwise})",
         )
-        return self.choice("--secrets", ["keyring", "environment"], meaning)
 
     def server(self) -> Self:
         return self.value("server", "SERVER", "its name in mcpServers")
@@ -162,8 +170,9 @@ class Parser(argparse.ArgumentParser):
         return self.value("--tls-key", "FILE", "its private key", type=Path)
 
     def token_file(self) -> Self:
-        meaning = "where the token is (default: `token` in the state dir)"
-        return self.value("--token-file", "FILE", meaning, type=Path)
+        return self.value(
+            "--token-file", "FILE", "where the token is (default: `token` in the state dir)", type=Path
+        )
 
     def daemon(self) -> Self:
         """Adds where a running daemon is, and what it is shown."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cellblock import __version__
-from cellblock.app.cli.arguments import UsageError, default_file
+from cellblock.app.cli.arguments import UsageError, other_file
 from cellblock.app.cli.streams import say
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, Certainty, Fault
@@ -79,13 +79,12 @@ async def answered(
         UsageError: The command is wrong.
         CellblockError: There is no answer.
     """
-    state_dir = broker.settings.state_dir
-    servers = [one for one in broker.settings.servers.values() if not one.disabled]
     try:
-        return await ask_daemon(parsed, state_dir, what, wanted, person)
+        return await ask_daemon(parsed, broker.settings.state_dir, what, wanted, person)
     except DaemonUnavailable as error:
         person.told = error.message
-        if servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
+        has_servers = not all(one.disabled for one in broker.settings.servers.values())
+        if has_servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
             say(f"{error.message} The servers are started for this command alone.")
     async with broker:
         return await _answer(broker, what, wanted, person)
@@ -108,7 +107,7 @@ async def ask_daemon(
         "what": what,
         "wanted": dict(wanted),
         "version": __version__,
-        "config": _mark(parsed),
+        "config": config_mark(other_file(parsed)),
         "shows": person.show is not None,
         "decides": person.decide is not None,
     }
@@ -116,9 +115,8 @@ async def ask_daemon(
         "No daemon of this configuration runs.", hint="An editor starts it, or `cellblock serve --http`."
     )
     for address in addresses(state_dir):
-        daemon = Daemon(f"http://{address}{MCP_PATH}", state_dir=state_dir)
         try:
-            link = await daemon.linked(ask=asked)
+            link = await Daemon(f"http://{address}{MCP_PATH}", state_dir=state_dir).linked(ask=asked)
         except CellblockError as error:
             if why.__class__ is NoDaemon and not isinstance(error, DaemonUnavailable):
                 why = DaemonUnavailable(error.message, hint=error.hint)
@@ -207,13 +205,14 @@ class Answers:
             try:
                 send(answer=await work)
             except (UsageError, CellblockError) as error:
-                send(failed=str(error), usage=_is_usage(error))
+                is_usage = isinstance(error, UsageError) or error.fault is Fault.CALLER
+                send(failed=str(error), usage=is_usage)
             except asyncio.CancelledError:
                 # It has hung up, or the daemon ends.
                 send(failed="The daemon has ended what the command asked for.", usage=False)
 
     async def _unlike(self, asked: Mapping[str, Any], what: str) -> str | None:
-        if asked["config"] != _mark(self._parsed):
+        if asked["config"] != config_mark(other_file(self._parsed)):
             return "it has another configuration file"
         if what == STOP:
             return None
@@ -234,15 +233,6 @@ def _not_asked(address: str, why: str) -> DaemonUnavailable:
         f"The daemon at {address} is not asked: {why}.",
         hint="End it with `cellblock stop`, and start it anew.",
     )
-
-
-def _mark(parsed: argparse.Namespace) -> str:
-    is_own = parsed.config is None or Path(parsed.config) == default_file()
-    return config_mark(None if is_own else parsed.config)
-
-
-def _is_usage(error: UsageError | CellblockError) -> bool:
-    return isinstance(error, UsageError) or error.fault is Fault.CALLER
 
 
 async def _answer(broker: Broker, what: str, wanted: Mapping[str, Any], person: Person) -> Any:
@@ -294,21 +284,23 @@ async def _conversation(link: Link, person: Person, address: str) -> Any:
 
     try:
         while True:
-            said = json.loads(await link.reader.readuntil(b"\n"))
-            if "answer" in said:
-                return said["answer"]
-            if "failed" in said:
-                raise UsageError(said["failed"]) if said["usage"] else DaemonFailed(said["failed"], hint="")
-            if "other" in said:
-                raise _not_asked(address, said["other"])
-            if "say" in said:
-                person.tell(said["say"])
-            elif "line" in said and person.show is not None:
-                person.show(said["line"])
-            elif "question" in said:
-                asking[said["number"]] = tasks.start(decide(said["number"], said["question"]))
-            elif "withdrawn" in said and said["withdrawn"] in asking:
-                asking[said["withdrawn"]].cancel()
+            match json.loads(await link.reader.readuntil(b"\n")):
+                case {"answer": answer}:
+                    return answer
+                case {"failed": why, "usage": is_usage}:
+                    raise UsageError(why) if is_usage else DaemonFailed(why, hint="")
+                case {"other": why}:
+                    raise _not_asked(address, why)
+                case {"say": text}:
+                    person.tell(text)
+                case {"line": text} if person.show is not None:
+                    person.show(text)
+                case {"question": question, "number": number}:
+                    asking[number] = tasks.start(decide(number, question))
+                case {"withdrawn": number} if number in asking:
+                    asking[number].cancel()
+                case _:
+                    pass
     finally:
         tasks.cancel()
         await tasks.ended()

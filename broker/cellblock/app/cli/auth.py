@@ -10,6 +10,7 @@ import getpass
 import shlex
 import sys
 import time
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -53,8 +54,8 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
     folder = None if parsed.no_browser else settings.state_dir
-    done = await log_in(target, browser=folder, bound=parsed.timeout, say=_say)
-    sys.stdout.write(done + "\n")
+    tell = partial(print, file=sys.stderr, flush=True)
+    sys.stdout.write(await log_in(target, browser=folder, bound=parsed.timeout, say=tell) + "\n")
     return EXIT_OK
 
 
@@ -100,28 +101,23 @@ async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
 async def show_logins(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints all logins. Raises LoginError: They cannot be listed."""
     found = [one.status() for one in await held_logins(store_to_read(settings), settings.cellblock.auth)]
-    text = "".join(f"{_line(one)}\n" for one in found) or "Nobody is logged in.\n"
-    return answer(parsed, found, text)
+    return answer(parsed, found, "".join(map(_line, found)) or "Nobody is logged in.\n")
 
 
 @reading(with_state_dir)
 async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints how the logins stand. Raises ConfigError as `login`."""
-    if parsed.server is not None:
-        names = [parsed.server]
-    else:
-        # Of one that lacks something the URL may not be known; the warning says what.
-        names = [
-            name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
-        ]
+    # Of one that lacks something the URL may not be known; the warning says what.
+    known = [
+        name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
+    ]
     found: list[dict[str, Any]] = []
-    for name in names:
+    for name in known if parsed.server is None else [parsed.server]:
         found.append(await status_of(_target(settings, name)))
         if settings.servers[name].is_personal and found[-1]["state"] != "by identity":
             held = await held_logins(store_to_read(settings), settings.cellblock.auth)
             found[-1]["othersLoggedIn"] = sum(one.server == name and bool(one.person) for one in held)
-    text = "".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n"
-    answer(parsed, found, text)
+    answer(parsed, found, "".join(map(_line, found)) or "No server that is started has a url.\n")
     usable = all(one["state"] in ("logged in", "client credentials", "by identity") for one in found)
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
@@ -139,10 +135,9 @@ def _line(status: dict[str, Any]) -> str:
         parts.append(f"{counted(others, 'login')} of others (cellblock auth list)")
     if status.get("since"):
         parts.append(f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['since']))}")
-    if status.get("issuer"):
-        parts.append(f"at {status['issuer']}")
-    if status.get("scope"):
-        parts.append(f"for {status['scope']}")
+    parts += [
+        f"{word} {status[key]}" for key, word in (("issuer", "at"), ("scope", "for")) if status.get(key)
+    ]
     if status["state"] == "logged in":
         left = status["expiresInSeconds"]
         renewed = "is renewed by itself" if status["renewable"] else "cannot be renewed"
@@ -158,12 +153,7 @@ def _line(status: dict[str, Any]) -> str:
     if status.get("renewedAt"):
         parts.append(f"last renewed {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['renewedAt']))}")
     parts += [status[key].rstrip(".") for key in ("problem", "hint") if status.get(key)]
-    return harmless("; ".join(parts))
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    return harmless("; ".join(parts)) + "\n"
 
 
 _HOW: Final = "Give it at the prompt, or on standard input: cellblock secret set NAME < file."
@@ -185,9 +175,8 @@ def put(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     secrets = NamedSecrets()
     # Asked before the person is: there may be no keyring to keep it.
-    replaced = secrets.get(name) is not None
+    done = "is kept" if secrets.get(name) is None else "has a new value"
     secrets.put(name, _value(name))
-    done = "has a new value" if replaced else "is kept"
     sys.stdout.write(f"{name} {done} {secrets.place}. Refer to it with ${{keyring:{name}}}.\n")
     return EXIT_OK
 
@@ -284,15 +273,20 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
     try:
         secrets = OwnSecrets(store, principal).remove_all()
     except OSError as error:
-        why = f"The secrets of {principal} cannot be removed: {error.strerror}."
-        raise ConfigError(why, hint="Try again.") from None
-    logins = [one for one in await held_logins(store, auth) if one.person == principal]
-    said = [await log_out(one.store, whose_login(one.server, principal)) for one in logins]
+        raise ConfigError(
+            f"The secrets of {principal} cannot be removed: {error.strerror}.", hint="Try again."
+        ) from None
+    said = [
+        await log_out(one.store, whose_login(one.server, principal))
+        for one in await held_logins(store, auth)
+        if one.person == principal
+    ]
     runs = outputs = tools = 0
     if store.exists(JOURNAL_TABLES):
-        journal = settings.cellblock.journal
         with opened(
-            settings, "The kept runs", lambda: contextlib.closing(open_store(store, auth, journal))
+            settings,
+            "The kept runs",
+            lambda: contextlib.closing(open_store(store, auth, settings.cellblock.journal)),
         ) as journals:
             runs = await _ended(journals, principal)
     if store.exists(kept_outputs.TABLES):
@@ -310,17 +304,16 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
         ) as seen:
             own = {key.server for key in seen.load() if key.server.endswith(learnt_as("", principal))}
             tools = sum(map(seen.clear, own))
-    counts = (
-        f"{counted(secrets, 'secret')}, {counted(runs, 'kept run')}, {counted(outputs, 'kept output')}, and what was "
-        f"learnt of {counted(tools, 'tool')}"
+    said.append(
+        f"Removed of {principal}: {counted(secrets, 'secret')}, {counted(runs, 'kept run')}, "
+        f"{counted(outputs, 'kept output')}, and what was learnt of {counted(tools, 'tool')}."
     )
-    return "".join(f"{line}\n" for line in [*said, f"Removed of {principal}: {counts}."])
+    return "".join(f"{line}\n" for line in said)
 
 
 async def _ended(journals: JournalStore, principal: str) -> int:
     """Has the brokers end the runs of a principal that go on, and deletes all that it has."""
-    deadline = time.monotonic() + END_SECONDS
-    went_on = False
+    deadline, went_on = time.monotonic() + END_SECONDS, False
     while time.monotonic() < deadline and (running := journals.heads(principal, state="running")):
         went_on = True
         for head in running:

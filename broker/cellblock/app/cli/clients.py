@@ -51,7 +51,6 @@ class Step:
     are its own again, and `unread` which of their secrets are given back as they were."""
 
     name: str
-    client: Client
     file: ConfigFile
     key: KeyPath
     plan: Plan
@@ -87,8 +86,7 @@ def install(parsed: argparse.Namespace) -> int:
     if parsed.print and parsed.uninstall:
         raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
-        for name in names:
-            sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
+        sys.stdout.writelines(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch) for name in names)
         return EXIT_OK
     target = OwnFile(parsed.config)
     plan = Plan()
@@ -116,8 +114,9 @@ def install(parsed: argparse.Namespace) -> int:
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
     if not parsed.json:
-        for step in steps:
-            sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
+        sys.stdout.writelines(
+            _install_text(step, target.path, paint, uninstall=parsed.uninstall) for step in steps
+        )
     if changed and not _confirmed(
         parsed, f"Write {counted(len(changed), 'file')}?", "--print to see the entry"
     ):
@@ -128,8 +127,12 @@ def install(parsed: argparse.Namespace) -> int:
     report, left = list[dict[str, Any]](), set[str]()
     for step in steps:
         if step.file.changed and not parsed.uninstall:
-            made = _secrets_made(step.file) | plan.moved
-            record = [_before_us(step.file, step.key), step.file.text, str(step.file.path), made]
+            record = [
+                _before_us(step.file, step.key),
+                step.file.text,
+                str(step.file.path),
+                _secrets_made(step.file) | plan.moved,
+            ]
             seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
         if parsed.uninstall:
@@ -165,16 +168,18 @@ def _launch(parsed: argparse.Namespace) -> Launch:
     command, *first = own_command()
     via = parsed.via or ("connect" if config is None else "stdio")
     words = ["connect"] if via == "connect" else ["serve", "--stdio"]
-    if config is not None:
-        words += ["--config", str(config)]
-    return Launch(command, (*first, *words))
+    named = [] if config is None else ["--config", str(config)]
+    return Launch(command, (*first, *words, *named))
 
 
 def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
     named: list[str] = list(dict.fromkeys(parsed.clients))
     if parsed.all_detected:
-        found = [name for name, client in CLIENTS.items() if client.detected]
-        named += [name for name in found if name not in named and CLIENTS[name].file(project) is not None]
+        named += [
+            name
+            for name, client in CLIENTS.items()
+            if client.detected and name not in named and client.file(project) is not None
+        ]
         if not named:
             raise UsageError(f"No client was found on this machine; name one of {', '.join(CLIENTS)}.")
     if not named:
@@ -197,8 +202,7 @@ def _step(
         raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
     key = client.key(file.data)
     present = value_at(file.data, key)
-    changes: dict[KeyPath, Any] = {}
-    back, unread = list[str](), list[str]()
+    changes, before, unread = dict[KeyPath, Any](), dict[str, Any](), list[str]()
     if uninstall:
         if present is not None and not is_ours(present):
             raise ConfigError(
@@ -207,16 +211,14 @@ def _step(
         file.text = _before_us(file, key)
         servers = value_at(read(file.text, format_of(file.path.name)), key[:-1])
         there = value_at(file.data, key[:-1])
-        back = [
-            name
-            for name in (servers if is_object(servers) else ())
+        before = {
+            name: entry
+            for name, entry in (servers.items() if is_object(servers) else ())
             if not is_object(there) or name not in there
-        ]
-        before: dict[str, Any] = {name: value_at(servers, (name,)) for name in back}
-        now = _with_secrets_of_now(before, _secrets_made(file), unread)
+        }
         changes |= {
             (*key[:-1], name, member): value
-            for name, entry in now.items()
+            for name, entry in _with_secrets_of_now(before, _secrets_made(file), unread).items()
             for member, value in (entry.items() if is_object(entry) else ())
             if value != before[name][member]
         }
@@ -241,7 +243,7 @@ def _step(
         }
     if changes:
         file.change(changes)
-    return Step(name, client, file, key, plan, back, unread)
+    return Step(name, file, key, plan, list(before), unread)
 
 
 def _secrets_made(file: ConfigFile) -> dict[str, str]:
@@ -289,47 +291,50 @@ def _plan(
 ) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
     files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
-    found = find_servers(names, project).servers
-    here = [one for one in found if real_path(one.file) in files and (one.file, one.name) not in declined]
-    kept = NamedSecrets().get
-    return make_plan(here, target.servers, secrets=secrets, kept=kept, environment=environment)
+    here = [
+        one
+        for one in find_servers(names, project).servers
+        if real_path(one.file) in files and (one.file, one.name) not in declined
+    ]
+    return make_plan(here, target.servers, secrets=secrets, kept=NamedSecrets().get, environment=environment)
 
 
 def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
     assert file is not None  # checked by _wanted
     form = format_of(file.name)
-    comment = "//" if form == "json" else "#"
-    entry = {(*client.servers, NAME): client.entry(launch)}
-    return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
+    entry = edited("", form, {(*client.servers, NAME): client.entry(launch)})
+    return f"{'//' if form == 'json' else '#'} {client.title}: {shown_path(file)}\n{entry}"
 
 
 def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
     shown = shown_path(step.file.path)
     if not step.file.changed:
         how = "has no Cellblock" if uninstall else "is as it should be"
-        return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
-    lines = [paint(f"{step.client.title}: {shown}", "bold")]
+        return f"{paint(CLIENTS[step.name].title, 'bold')}: {shown} {how}.\n"
+    lines = [paint(f"{CLIENTS[step.name].title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _DIFFERENCE_SIGNS.get(line[:1])
         line = spelled_line(line)
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
         name = dotted([one.found.name])
-        restrictions = one.found.restrictions if one.fate == "added" else ()
-        lines += [f"  {name}: restricted as there: {spelled_out(told)}" for told in restrictions]
-        if one.fate == "added" and one.found.left:
-            lines.append(f"  {name}: not carried over: {spelled_out(', '.join(one.found.left))}")
+        lines += [f"  {name}: restricted as there: {spelled_out(told)}" for told in one.restrictions]
+        if one.left:
+            lines.append(f"  {name}: not carried over: {spelled_out(', '.join(one.left))}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
         lines.append(f"  {name}: {spelled_out(fate)} ({shown_path(target)})")
         if one.fate == "added":
             lines += entry_lines(one, paint)
     lines += [
-        f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
-        for name in step.given_back
-    ]
-    lines += [f"  {name} cannot be read here: it is given back as it was" for name in step.unread]
-    lines += [
-        f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
+        *(
+            f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
+            for name in step.given_back
+        ),
+        *(f"  {name} cannot be read here: it is given back as it was" for name in step.unread),
+        *(
+            f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock"
+            for name in step.plan.needed
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -342,8 +347,8 @@ def _confirmed(parsed: argparse.Namespace, question: str, otherwise: str) -> boo
         raise ConfigError(
             "Nothing was written: nobody is there to be asked.", hint=f"Add --yes, or {otherwise}."
         )
-    if said := agreed(question):
-        return said
+    if agreed(question):
+        return True
     sys.stdout.write("Nothing was written.\n")
     return False
 
@@ -355,7 +360,7 @@ def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> 
     if copy is not None:
         lines.append(f"The old file is {shown_path(copy)}")
     if not uninstall:
-        lines.append(step.client.next_step)
+        lines.append(CLIENTS[step.name].next_step)
     return "\n".join(lines) + "\n"
 
 
@@ -377,8 +382,8 @@ def import_servers(parsed: argparse.Namespace) -> int:
     target = OwnFile(parsed.config)
     project = None if parsed.project is None else parsed.project.expanduser().resolve()
     search = find_servers(parsed.clients or CLIENT_NAMES, project)
-    for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
-        raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
+    if target.path in (*search.files, *search.unreadable):
+        raise ConfigError(f"{target.path} is a client's own file.", hint="Give --config with another one.")
     planned = partial(make_plan, search.servers, target.servers, kept=NamedSecrets().get)
     place: Place = "file" if parsed.copy_secrets else parsed.secrets or "environment"
     if not parsed.dry_run and (declined := _declined(planned(secrets=place), parsed)):
@@ -387,8 +392,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
     paint = Painter(sys.stdout)
     if not parsed.json:
         sys.stdout.write(_import_text(search, plan, target.path, paint))
-    copy: Path | None = None
-    written = False
+    copy, written = None, False
     if plan.added and not parsed.dry_run:
         if not _confirmed(
             parsed, f"Write {counted(len(plan.added), 'server')} to {target.path}?", "--dry-run"
@@ -398,8 +402,18 @@ def import_servers(parsed: argparse.Namespace) -> int:
             plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
     if parsed.json:
-        report = {"written": written, "backup": None if copy is None else str(copy)}
-        write_json({**_as_json(search, plan, target.path), **report})
+        write_json(
+            {
+                "config": str(target.path),
+                "files": {str(file): count for file, count in search.files.items()},
+                "unreadable": {str(file): why for file, why in search.unreadable.items()},
+                "servers": [step.as_json() for step in plan.steps],
+                "variables": list(plan.needed),
+                "keyring": list(plan.values),
+                "written": written,
+                "backup": None if copy is None else str(copy),
+            }
+        )
     elif written:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
     if written:
@@ -421,8 +435,7 @@ def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
     for step in plan.steps:
         if step.fate == "added" and step.of_project:
             name = dotted([step.found.name])
-            lines = [f"{name}, from {step.source}", *entry_lines(step, Painter(sys.stdout))]
-            sys.stdout.write("\n".join(lines) + "\n")
+            print(f"{name}, from {step.source}", *entry_lines(step, Painter(sys.stdout)), sep="\n")
             if not agreed(f"Take {name} over?"):
                 declined.append((step.found.file, step.found.name))
     return declined
@@ -432,16 +445,20 @@ def place_for(secrets: int) -> Place:
     """Asks where secrets are to go, where no option says so."""
     if agreed(f"Keep the {secrets} secrets {NamedSecrets().place}?"):
         return "keyring"
-    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set variables for them."
-    return "file" if agreed(copying) else "environment"
+    if agreed(f"Copy the {secrets} secrets into the file, too? Otherwise set variables for them."):
+        return "file"
+    return "environment"
 
 
 def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
-    lines = [paint("Found", "bold")]
-    for file, count in search.files.items():
-        lines.append(f"  {shown_path(file)}: {counted(count, 'server')}")
-    for file, why in search.unreadable.items():
-        lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}")
+    lines = [
+        paint("Found", "bold"),
+        *(f"  {shown_path(file)}: {counted(count, 'server')}" for file, count in search.files.items()),
+        *(
+            f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}"
+            for file, why in search.unreadable.items()
+        ),
+    ]
     if not search.files and not search.unreadable:
         lines.append("  no file of any client")
     if plan.steps:
@@ -451,13 +468,10 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
         name = dotted([step.found.name])
         why = f"; {spelled_out(step.why)}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
-        restrictions = step.found.restrictions if step.fate == "added" else ()
         lines += entry_lines(step, paint) if step.fate == "added" else ()
-        lines += [f"      restricted as there: {spelled_out(told)}" for told in restrictions]
-        if step.fate == "added" and (left := step.found.left):
-            lines.append(
-                f"      {paint('not carried over', 'yellow')}: {spelled_out(', '.join(map(str, left)))}"
-            )
+        lines += [f"      restricted as there: {spelled_out(told)}" for told in step.restrictions]
+        if step.left:
+            lines.append(f"      {paint('not carried over', 'yellow')}: {spelled_out(', '.join(step.left))}")
     if plan.values:
         lines += [
             "",
@@ -465,11 +479,15 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
             *(f"  {paint(name, 'cyan')}" for name in plan.values),
         ]
     if plan.needed:
-        lines += ["", paint("To be set in the environment of Cellblock", "bold")]
-        for name, step in plan.needed.items():
-            is_set = " (is set here)" if name in os.environ else ""
-            where = f"{step.source}, {dotted(step.found.path)}"
-            lines.append(f"  {paint(name, 'cyan')}{is_set}  its value is in {where}")
+        lines += [
+            "",
+            paint("To be set in the environment of Cellblock", "bold"),
+            *(
+                f"  {paint(name, 'cyan')}{' (is set here)' if name in os.environ else ''}  its value is in "
+                f"{step.source}, {dotted(step.found.path)}"
+                for name, step in plan.needed.items()
+            ),
+        ]
     if not plan.added:
         lines += ["", "Nothing to import."]
     return "\n".join(lines) + "\n"
@@ -485,14 +503,3 @@ def _what_next(plan: Plan, target: Path, copy: Path | None, paint: Painter) -> s
         )
     lines.append(f"Next: cellblock doctor --config {target}")
     return "\n".join(lines) + "\n"
-
-
-def _as_json(search: Search, plan: Plan, target: Path) -> dict[str, Any]:
-    return {
-        "config": str(target),
-        "files": {str(file): count for file, count in search.files.items()},
-        "unreadable": {str(file): why for file, why in search.unreadable.items()},
-        "servers": [step.as_json() for step in plan.steps],
-        "variables": list(plan.needed),
-        "keyring": list(plan.values),
-    }

@@ -68,8 +68,10 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     pins = PinStore(_small_things(settings))
     inputs: dict[str, Inputs] = {}
     for server in catalog.servers.values() if catalog is not None else ():
-        tools = {tool.tool_name: tool.input_schema for tool in server.tools}
-        inputs[server.config_name] = tools | {tool.name: None for tool in server.withheld}
+        inputs[server.config_name] = {
+            **{tool.tool_name: tool.input_schema for tool in server.tools},
+            **{tool.name: None for tool in server.withheld},
+        }
     checks = _checks(settings)
     files = {name: overlay_file(folder, name) for name in [*settings.servers, LOCAL_SERVER]}
     found: list[OverlayFault] = []
@@ -84,10 +86,8 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
             continue
         known = inputs[name] if name in inputs else _pinned(pins, name, settings.servers.get(name))
         for tool in overlay.tools:
-            fit = checks.get((name, tool), NOT_GIVEN)
-            found += _tool_faults(overlay, name, tool, known, fit, file)
-    found += _strays(folder, files)
-    return found
+            found += _tool_faults(overlay, name, tool, known, checks.get((name, tool), NOT_GIVEN), file)
+    return [*found, *_strays(folder, files)]
 
 
 def _tool_faults(
@@ -101,21 +101,22 @@ def _tool_faults(
     given, shown = overlay.tools[tool], _shown(tool)
 
     def fault(message: str, hint: str, *keys: str) -> OverlayFault:
-        at = overlay.place(tool, *keys)
-        return OverlayFault(("tools", tool), message, hint, "warning", position=at, file=file)
+        return OverlayFault(
+            ("tools", tool), message, hint, "warning", position=overlay.place(tool, *keys), file=file
+        )
 
     if known is not None and tool not in known:
         near = map(_shown, nearest_names(tool, known, 1))
-        hint = did_you_mean(near, "Take the table out, or correct its name.")
-        yield fault(f"{server} has no tool {shown}", hint)
+        yield fault(
+            f"{server} has no tool {shown}", did_you_mean(near, "Take the table out, or correct its name.")
+        )
         return
     if known is not None and given.examples:
         validator = InputValidator(known[tool])
-        for number, example in enumerate(given.examples):
-            violation = validator.check(example.input)
-            if violation is not None:
+        for number, example in enumerate(given.examples, 1):
+            if (violation := validator.check(example.input)) is not None:
                 why = _shown(violation.sentence.rstrip("."))
-                message = f"example {number + 1} does not fit the input of {shown}: {why}"
+                message = f"example {number} does not fit the input of {shown}: {why}"
                 yield fault(message, "Correct the example.", "examples")
     if fit.misfits and fit.of == fingerprint(given.output_schema, given.json_text):
         message = (
@@ -131,9 +132,14 @@ def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
     for file in sorted(folder.glob("*.toml")):
         if file.stem not in by_stem:
             near = (f"{name}.toml" for name in nearest_names(file.stem, by_stem, 1))
-            message = f"no server of this configuration has the name {_shown(file.stem)}"
-            hint = did_you_mean(near, "Rename it to that of a server, or move it away.")
-            yield OverlayFault((), message, hint, "warning", position=Position(1, 1), file=file)
+            yield OverlayFault(
+                (),
+                f"no server of this configuration has the name {_shown(file.stem)}",
+                did_you_mean(near, "Rename it to that of a server, or move it away."),
+                "warning",
+                position=Position(1, 1),
+                file=file,
+            )
 
 
 def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs | None:
@@ -190,18 +196,18 @@ def _shown(text: str) -> str:
 
 @dataclass(slots=True)
 class Checked:
-    """A checked file has its problems, those of its overlay files, and a word for how each server is reached."""
+    """A checked file has its problems, in `check` those of its overlay files, too, and a word for how each server is
+    reached."""
 
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
-    overlays: list[OverlayFault] = field(default_factory=list[OverlayFault])
     settings: Settings | None = None
     """Holds the settings of a file without errors."""
 
     @property
     def errors(self) -> int:
-        return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
+        return sum(problem.severity == "error" for problem in self.problems)
 
     def usable(self) -> Settings:
         """Returns the settings of a file that can be used.
@@ -223,7 +229,7 @@ class Checked:
         return {
             "file": self.file,
             "ok": not self.errors,
-            "problems": [problem.as_json() for problem in [*self.problems, *self.overlays]],
+            "problems": [problem.as_json() for problem in self.problems],
             "servers": self.servers,
         }
 
@@ -241,14 +247,13 @@ def check(parsed: argparse.Namespace) -> int:
     checked = check_source(source)
     if checked.settings is not None:
         settings = checked.settings.with_state_dir(parsed.state_dir)
-        checked.overlays = overlay_faults(settings)
-        checked.problems += source.placed(_slips(settings))
+        checked.problems += [*source.placed(_slips(settings)), *overlay_faults(settings)]
     answer(parsed, checked.as_json(), "".join(f"{line}\n" for line in _lines(checked, Painter(sys.stdout))))
     return EXIT_NO if checked.errors else EXIT_OK
 
 
 def _lines(checked: Checked, paint: Painter) -> Iterator[str]:
-    for problem in [*checked.problems, *checked.overlays]:
+    for problem in checked.problems:
         file = problem.file if isinstance(problem, OverlayFault) else checked.file
         at = problem.position
         where = f"{file}:{at.line}:{at.column}" if at else str(file)
@@ -281,11 +286,11 @@ def check_source(source: Source) -> Checked:
         return checked
     settings, problems, normal = read_settings(raw, source)
     section = settings.cellblock if settings is not None else _sound_parts(normal.section)
-    problems += [
+    misfits = (
         replace(problem, path=normal.path_in_file(problem.path))
         for problem in _misfits(section, [*normal.entries()])
-    ]
-    checked.problems = source.placed([*problems, *_warnings(source, normal)])
+    )
+    checked.problems = source.placed([*problems, *misfits, *_warnings(source, normal)])
     if settings is not None and not checked.errors:
         checked.settings = settings
         checked.servers = {name: _kind(config) for name, config in settings.servers.items()}
@@ -308,12 +313,15 @@ def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem
     """Yields what no broker starts with although each setting is sound: names that do not fit those of the servers."""
     for name in servers:
         if section.tools and module_path(name) == LOCAL_SERVER:
-            message = "the Python tools of cellblock.tools have this name"
-            yield Problem((SERVERS_KEY, name), message, "Rename it.", at_key=True)
+            yield Problem(
+                (SERVERS_KEY, name),
+                "the Python tools of cellblock.tools have this name",
+                "Rename it.",
+                at_key=True,
+            )
             return
     for fault in faults(section.policy, policy_ids(servers)):
-        path = (SECTION_KEY, "policy", *fault.path)
-        yield Problem(path, fault.message, fault.hint, at_key=fault.at_key)
+        yield Problem((SECTION_KEY, "policy", *fault.path), fault.message, fault.hint, at_key=fault.at_key)
 
 
 def _warnings(source: Source, normal: Normal) -> Iterator[Problem]:

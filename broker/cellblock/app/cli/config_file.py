@@ -127,9 +127,13 @@ class ConfigFile:
                 if not self.text:
                     folder.remove(self.path.name)
                     return copy
-                text = (self._mark + self.text).encode()
                 if not write_private(
-                    folder, self.path.name, text, mode=mode, replace=self._old is not None, only=self._stamp
+                    folder,
+                    self.path.name,
+                    (self._mark + self.text).encode(),
+                    mode=mode,
+                    replace=self._old is not None,
+                    only=self._stamp,
                 ):
                     raise self._changed()
         except (OSError, InTheWay) as error:
@@ -194,8 +198,7 @@ class OwnFile(ConfigFile):
             ConfigError: The change makes something in it wrong.
         """
         problems = self._problems()
-        errors = [one for one in problems if one.severity == "error"]
-        new = [one for one in errors if _key(one) not in self._known]
+        new = [one for one in problems if one.severity == "error" and _key(one) not in self._known]
         if new:
             error = ConfigProblems(str(self.path), new)
             raise ConfigError(f"Nothing was written: {error.message}", hint=hint or new[0].hint)

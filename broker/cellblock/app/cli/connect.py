@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
-from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS, other_file
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.streams import warn
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -59,9 +59,8 @@ _DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 
 async def connect(parsed: argparse.Namespace) -> int:
     """Relays between the client and the daemon that the options name, until the client closes standard input."""
-    given = parsed.config is not None and Path(parsed.config) != default_file()
-    config = config_mark(parsed.config) if given and not parsed.no_start else None
-    find = partial(found_daemon, parsed, config)
+    given = None if parsed.no_start else other_file(parsed)
+    find = partial(found_daemon, parsed, None if given is None else config_mark(given))
     address = None if parsed.no_start else local_address(url_of(parsed))
 
     async def start(address: str) -> Link:
@@ -223,10 +222,13 @@ class DaemonStart:
         """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
         words = [*_program(), "serve", "--http", self._address, "--until-idle"]
         words += ["--state-dir", str(self._state_dir), *self._options]
-        with Folder.inside(self._state_dir / LOGS) as folder:
-            log = folder.open(DAEMON_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
-        try:
-            began = os.fstat(log).st_size
+        with (
+            Folder.inside(self._state_dir / LOGS) as folder,
+            os.fdopen(
+                folder.open(DAEMON_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True), "ab"
+            ) as log,
+        ):
+            began = os.fstat(log.fileno()).st_size
             home = Path.home()
             subprocess.run(
                 [*_DETACHED, *words],
@@ -241,25 +243,23 @@ class DaemonStart:
                 start_new_session=True,
                 timeout=START_SECONDS,
             )
-        finally:
-            os.close(log)
         return began
 
     def _failed(self, what: str, began: int | None) -> DaemonUnavailable:
         said = "" if began is None else self._said(began)
-        log = self._state_dir / LOGS / DAEMON_LOG
         return DaemonUnavailable(
             f"The daemon for {self._address} {what}{': ' if said else '.'}{said}",
-            hint=f"Its log is {log}.",
+            hint=f"Its log is {self._state_dir / LOGS / DAEMON_LOG}.",
         )
 
     def _said(self, began: int) -> str:
         """Returns the end of the daemon's log."""
         try:
-            with Folder.inside(self._state_dir / LOGS) as folder:
-                log = folder.open(DAEMON_LOG, os.O_RDONLY)
-            with os.fdopen(log, "rb") as file:
-                size = os.fstat(log).st_size
+            with (
+                Folder.inside(self._state_dir / LOGS) as folder,
+                os.fdopen(folder.open(DAEMON_LOG, os.O_RDONLY), "rb") as file,
+            ):
+                size = os.fstat(file.fileno()).st_size
                 file.seek(max(began if began <= size else 0, size - SHOWN_BYTES))
                 return file.read(SHOWN_BYTES).decode("utf-8", "replace").strip().removeprefix("cellblock: ")
         except OSError:

@@ -25,6 +25,7 @@ from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.state_dir import DAEMON_LOG, LOGS
 from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.base.tasks import at_most
 from cellblock.base.terminal import Painter, harmless
 from cellblock.base.visible import visible
 from cellblock.serve.http.address import MCP_PATH
@@ -78,13 +79,10 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
             f"The daemon at {daemon.url} has no server {name} that it could start again.",
             hint="`cellblock status` shows those that it has. A disabled one is started by `cellblock enable`.",
         )
-    try:
-        async with asyncio.timeout(RESTART_SECONDS):
-            while row is not None and row["state"] == "connecting":
-                await asyncio.sleep(POLL_SECONDS)
-                row = await daemon.ask("GET", path, absent=True)
-    except TimeoutError:
-        pass
+    async with at_most(RESTART_SECONDS):
+        while row is not None and row["state"] == "connecting":
+            await asyncio.sleep(POLL_SECONDS)
+            row = await daemon.ask("GET", path, absent=True)
     if row is not None and row["state"] == "ready":
         sys.stdout.write(f"{name} runs again, with {counted(row['tools'], 'tool')}.\n")
         return EXIT_OK
@@ -100,16 +98,17 @@ async def logs(parsed: argparse.Namespace) -> int:
 
     name: str | None = parsed.server
     folder = state_dir_of(parsed) / LOGS
-    file = folder / DAEMON_LOG if name is None else upstream_log(folder, name)
-    tail = _Tail(file)
+    tail = _Tail(folder / DAEMON_LOG if name is None else upstream_log(folder, name))
     begun = tail.news()
     if begun is None:
         known = [log.stem.removeprefix("upstream-") for log in folder.glob("upstream-*.log")]
-        near = nearest_names(name or "", known, 1)
         what = "no daemon that `connect` has started" if name is None else f"no server {name} of a daemon"
         raise ConfigError(
             f"There is no log: {what} has had one in {folder}.",
-            hint=did_you_mean(near, "`cellblock status` names the servers. Is it the daemon's --state-dir?"),
+            hint=did_you_mean(
+                nearest_names(name or "", known, 1),
+                "`cellblock status` names the servers. Is it the daemon's --state-dir?",
+            ),
         )
     if not begun:
         say("the log is empty: nothing was written to stderr, and no connection has failed")
@@ -142,10 +141,11 @@ class _Tail:
             ConfigError: It cannot be read.
         """
         try:
-            with Folder.inside(self._file.parent) as folder:
-                log = folder.open(self._file.name, os.O_RDONLY)
-            with os.fdopen(log, "rb") as file:
-                if os.fstat(log).st_size < self._at:
+            with (
+                Folder.inside(self._file.parent) as folder,
+                os.fdopen(folder.open(self._file.name, os.O_RDONLY), "rb") as file,
+            ):
+                if os.fstat(file.fileno()).st_size < self._at:
                     self._at = 0
                 file.seek(self._at)
                 data = file.read()
@@ -219,19 +219,23 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
     known = {server.config_name: server for server in broker.known_catalog.servers.values()}
     found = [row for row in every if name in (None, row["name"], row["id"])]
     if name is not None and not found:
-        near = nearest_names(name, [row["name"] for row in every], 1)
-        hint = did_you_mean(near, "`cellblock status` names them.")
-        raise ConfigError(f"The daemon has no server {name} that is not disabled.", hint=hint)
+        raise ConfigError(
+            f"The daemon has no server {name} that is not disabled.",
+            hint=did_you_mean(
+                nearest_names(name, [row["name"] for row in every], 1), "`cellblock status` names them."
+            ),
+        )
     for row in found:
         server = settings.servers.get(row["name"])
         entry = known.get(row["name"])
         # Of what its own entry in the file leaves out there is no warning.
-        why = {} if entry is None else {one.why: None for one in entry.withheld}
-        row["warnings"] = [] if entry is None else [*(entry.warnings or why)]
+        row["warnings"] = (
+            [] if entry is None else [*(entry.warnings or dict.fromkeys(one.why for one in entry.withheld))]
+        )
         if row["state"] == "connecting" and row["reason"] in ("", FIRST_TRY):
-            installs = server is not None and package_of([server.command or "", *server.args]) is not None
-            first = "; its package is installed first, which can take minutes" if installs else ""
-            row["remedy"] = f"It still starts{first}."
+            row["remedy"] = "It still starts."
+            if server is not None and package_of([server.command or "", *server.args]) is not None:
+                row["remedy"] = "It still starts; its package is installed first, which can take minutes."
         elif row["state"] != "ready":
             row["remedy"] = fix_of(
                 server, row["reason"], upstream_log(settings.state_dir / LOGS, row["name"])
@@ -248,11 +252,10 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
 async def stop(parsed: argparse.Namespace, state_dir: Path) -> int:
     """Has the daemon end, and waits until it has."""
     try:
-        found = await ask_daemon(parsed, state_dir, STOP, {}, Person())
+        pid: int = (await ask_daemon(parsed, state_dir, STOP, {}, Person()))["pid"]
     except DaemonUnavailable as error:
         sys.stdout.write(f"Nothing was ended. {error.message}\n")
         return EXIT_OK
-    pid: int = found["pid"]
     try:
         async with asyncio.timeout(STOP_SECONDS):
             # Nobody's child has no event.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import datetime
 import os
 import platform
@@ -94,12 +95,11 @@ class Report:
         ]
         if self.daemon:
             parts.append([f"Daemon: {self.daemon}"])
-        states = [
-            f"{name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
-            for name, state in self.servers.items()
-        ]
         further = {
-            paint("Servers", "bold"): states,
+            paint("Servers", "bold"): [
+                f"{name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
+                for name, state in self.servers.items()
+            ],
             paint("Kept scripts that run", "bold"): [
                 f"{name}: {said}" for name, said in self.scripts.items()
             ],
@@ -127,7 +127,6 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
         settings = checked.usable()
     broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
-
     report = await _examine(parsed, broker, f"{where.host}:{where.port}", tls)
     report.warnings[:0] = warnings
     answer(parsed, report.as_json(), report.as_text(Painter(sys.stdout)) + "\n")
@@ -140,18 +139,20 @@ async def _examine(
     """Looks at this machine, and has a daemon, or the broker, connect to every server and run one script."""
     settings = broker.settings
     section, state_dir = settings.cellblock, settings.state_dir
-    versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
-    checked = _typecheck(section.typecheck)
-    report = Report(versions, config_used(parsed), str(state_dir), section.isolation, typecheck=checked)
+    report = Report(
+        {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()},
+        config_used(parsed),
+        str(state_dir),
+        section.isolation,
+        typecheck=_typecheck(section.typecheck),
+    )
     report.note(*certificate_state(*tls))
-    trouble = state_dir_trouble(state_dir)
-    report.note(trouble)
-    if trouble is not None:
+    if (trouble := state_dir_trouble(state_dir)) is not None:
+        report.note(trouble)
         return report
     report.note(token_trouble(state_dir), check_state_dir(state_dir), low_disk(state_dir))
-    deno = deno_trouble()
-    report.note(deno)
-    if deno is not None:
+    if (trouble := deno_trouble()) is not None:
+        report.note(trouble)
         return report  # nothing could start
     person = Person()
     try:
@@ -202,8 +203,10 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         name = names.get(server_id, server_id)
         why = with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
-    faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
-    warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
+    warnings += [
+        f"{fault.text(str(fault.file))} {fault.hint}"
+        for fault in await asyncio.to_thread(overlay_faults, settings, broker.catalog)
+    ]
     for fault in idle_patterns(section.policy, broker.catalog):
         (problems if fault.slip_at else warnings).append(fault.sentence)
     # A journal of its own: the user's runs are kept beside it.
@@ -255,8 +258,7 @@ def _with_fix(trouble: str) -> str:
 def _typecheck(mode: str) -> str:
     if mode == "off":
         return "off, by the configuration"
-    absent = compiler.why_absent()
-    if absent is not None:
+    if (absent := compiler.why_absent()) is not None:
         return f"off: {absent}. {compiler.FIX}"
     return f"{mode} (TypeScript {compiler.version()})"
 
@@ -308,8 +310,7 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
     if config is not None:
         if config.missing is not None:
             return "Set it where Cellblock is started; the warning above has its place."
-        missing = missing_command(config)
-        if missing is not None:
+        if (missing := missing_command(config)) is not None:
             return missing
         if config.command is not None and (lacks := missing_variable(config, reason)) is not None:
             return lacks
@@ -389,12 +390,9 @@ def isolation_fix(
     if "bwrap failed" not in missing:
         return ""
     for name, forbids, allows in _KERNEL_SETTINGS:
-        try:
-            value = (proc / name).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if value == forbids:
-            return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}."
+        with contextlib.suppress(OSError):
+            if (proc / name).read_text(encoding="ascii").strip() == forbids:
+                return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}."
     if any(Path(file).exists() for file in containers):
         return (
             "This container forbids user namespaces. Start it so that they are allowed (Docker: --security-opt "
@@ -427,10 +425,9 @@ def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, 
     if cert is None or key is None:
         return "--tls-cert and --tls-key belong together. Give both.", None
     try:
-        end = check_certificate(cert, key)
+        return None, _renewal(check_certificate(cert, key), f"The certificate {cert}", "before that")
     except ConfigError as error:
         return str(error), None
-    return None, _renewal(end, f"The certificate {cert}", "before that")
 
 
 def _renewal(end: datetime.datetime, what: str, how: str) -> str | None:

@@ -88,8 +88,12 @@ def remove(parsed: argparse.Namespace) -> int:
     file.change(dict.fromkeys([*known, *said], REMOVED))
     all_names = ", ".join(names)
     also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""
-    hint = f"Take {all_names} out of these patterns first, or put another name there."
-    _save(file, f"Removed: {all_names}{also}", names, hint=hint)
+    _save(
+        file,
+        f"Removed: {all_names}{also}",
+        names,
+        hint=f"Take {all_names} out of these patterns first, or put another name there.",
+    )
     tell_unused(secrets, OwnFile(parsed.config))
     return EXIT_OK
 
@@ -97,9 +101,11 @@ def remove(parsed: argparse.Namespace) -> int:
 def tell_unused(secrets: Collection[str], file: OwnFile) -> None:
     """Tells which of these secrets the file does not refer to, and what removes them."""
     for name in sorted({*secrets} & {*NamedSecrets().names()} - uses_in(file.data).keys()):
-        what = f"To remove it: cellblock secret remove {name}\n"
         sys.stdout.write(
-            harmless(f"The secret {name} is not used in {shown_path(file.path)} any more. {what}")
+            harmless(
+                f"The secret {name} is not used in {shown_path(file.path)} any more. "
+                f"To remove it: cellblock secret remove {name}\n"
+            )
         )
 
 
@@ -114,8 +120,10 @@ def _known(file: OwnFile, name: str) -> KeyPath:
     """
     if name not in file.servers:
         there = f"There are: {', '.join(file.servers)}." if file.servers else "There are none."
-        hint = did_you_mean(nearest_names(name, file.servers, 1), there)
-        raise ConfigError(f"There is no server {dotted([name])} in {shown_path(file.path)}.", hint=hint)
+        raise ConfigError(
+            f"There is no server {dotted([name])} in {shown_path(file.path)}.",
+            hint=did_you_mean(nearest_names(name, file.servers, 1), there),
+        )
     return file.place(name)
 
 
@@ -160,8 +168,10 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
         keys, before = ("disabled", *ON_KEYS), file.text
         file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})
         if file.text == before:
-            hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
-            raise ConfigError(f"{name} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
+            raise ConfigError(
+                f"{name} is switched off elsewhere in {shown_path(file.path)}.",
+                hint="Gemini's `mcp` and Claude Code's lists switch servers off, too.",
+            )
     if names:
         _save(file, f"{word.capitalize()}: {', '.join(names)}", names)
     return EXIT_OK
@@ -208,7 +218,6 @@ def _pairs(given: Sequence[str], sign: str, wanted: str) -> dict[str, str]:
 
 
 def _has_secret(entry: Mapping[str, Any]) -> bool:
-    both: list[Mapping[str, str]] = [entry.get("env", {}), entry.get("headers", {})]
-    pairs = [pair for named in both for pair in named.items()]
+    pairs = [*entry.get("env", {}).items(), *entry.get("headers", {}).items()]
     words = [entry.get("url", ""), *entry.get("args", ())]
     return any(looks_secret(*pair) for pair in pairs) or any(looks_secret("", word) for word in words)

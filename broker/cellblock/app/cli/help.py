@@ -551,14 +551,16 @@ def shown(path: str) -> dict[str, Any]:
     """Returns what a command's parser shows: its description, and its examples and exit codes at the end."""
     examples = "\n".join(f"  {line}\n      {meaning}" for line, meaning in HELP[path].examples)
     codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items())
-    epilog = f"examples:\n{examples}\n\nexit codes:\n{codes}"
-    return {"description": HELP[path].description, "epilog": epilog, "formatter_class": Formatter}
+    return {
+        "description": HELP[path].description,
+        "epilog": f"examples:\n{examples}\n\nexit codes:\n{codes}",
+        "formatter_class": Formatter,
+    }
 
 
 def exit_codes(path: str) -> dict[int, str]:
     """Returns the exit codes of a command; of the program itself: what they mean everywhere."""
     if not path:
         return dict(EXIT_CODES)
-    one = HELP[path].one
-    codes = EXIT_CODES if one is None else EXIT_CODES | {1: one}
-    return {code: codes[code] for code in (0, 1, 2, 3) if code != 1 or one is not None}
+    codes = EXIT_CODES | {1: HELP[path].one}
+    return {code: meaning for code in (0, 1, 2, 3) if (meaning := codes[code]) is not None}

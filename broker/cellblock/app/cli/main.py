@@ -38,11 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cellblock.app.cli.completion import complete
 
         complete(make_parser())
-    if arguments is not None:
-        return with_streams(lambda: _main(arguments))
-    # What is loaded stays to the end: the collector would go through it a dozen times.
-    gc.disable()
-    return with_streams(lambda: _main(None))
+    if arguments is None:
+        # What is loaded stays to the end: the collector would go through it a dozen times.
+        gc.disable()
+    return with_streams(lambda: _main(arguments))
 
 
 def _build_models_when_used() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from cellblock import __version__
-from cellblock.app.cli.arguments import DEFAULT_ADDRESS, Parser
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS, USERS_OWN, Parser
 from cellblock.app.cli.help import EXIT_OK, HELP, shown
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
@@ -67,60 +67,85 @@ def _add_actions(commands: Commands, path: str) -> Commands:
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
-def _add_script(run: Parser, **more: str) -> None:
+def _add_script(run: Parser, **more: str) -> Parser:
     run.value("script", "SCRIPT", "a file, or - for standard input", **more).common(json=False)
     for name, meaning in LIMITS.items():
         run.value(f"--{name.replace('_', '-')}", "N", meaning, type=int)
-    checked = "type-check after a failure, or before the start (default: as configured)"
-    durable = "survive the loss of the process, and wait for approvals that nobody here can give"
-    required = "exit with 2 unless this server is connected (repeatable)"
-    narrow = "narrow what the script may call, as in docs/howto-policy.md: a JSON object, or a file with one"
-    (
-        run.choice("--typecheck", ["off", "after", "before"], checked)
-        .flag("--durable", durable)
+    return (
+        run.choice(
+            "--typecheck",
+            ["off", "after", "before"],
+            "type-check after a failure, or before the start (default: as configured)",
+        )
+        .flag(
+            "--durable",
+            "survive the loss of the process, and wait for approvals that nobody here can give",
+        )
         .flag("--plan", "stop before each call that is not known to be read-only, until it is allowed")
-        .value("--require", "SERVER", required, action="append", default=[])
-        .value("--grants", "FILE|JSON", narrow)
+        .value(
+            "--require",
+            "SERVER",
+            "exit with 2 unless this server is connected (repeatable)",
+            action="append",
+            default=[],
+        )
+        .value(
+            "--grants",
+            "FILE|JSON",
+            "narrow what the script may call, as in docs/howto-policy.md: a JSON object, or a file with one",
+        )
     )
 
 
 def _add_brokers(commands: Commands) -> None:
-    run = _add(commands, "run", "run:run")
-    _add_script(run, nargs="?")
-    run.value("--saved", "NAME", "run the approved version of this kept script")
-    run.value("--input", "JSON", "with --saved: its input, an object")
-    record = _add(commands, "record", "recordings:record")
-    _add_script(record)
-    record.add_argument(
+    (
+        _add_script(_add(commands, "run", "run:run"), nargs="?")
+        .value("--saved", "NAME", "run the approved version of this kept script")
+        .value("--input", "JSON", "with --saved: its input, an object")
+    )
+    _add_script(_add(commands, "record", "recordings:record")).add_argument(
         "-o", "--output", metavar="FILE", help="where the recording goes", required=True, type=Path
     )
 
-    other = "run another script: its calls get the recorded answers, by tool and input"
-    missed = "with --script: ask about a call that has no recorded answer, and make it with the servers of --config"
     (
         _add(commands, "replay", "recordings:replay_file")
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept")
         .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")
         .value("--until", "N", "stop before call N, from 1", type=_from_1)
-        .value("--script", "SCRIPT", other)
-        .flag("--live-on-miss", missed)
+        .value(
+            "--script", "SCRIPT", "run another script: its calls get the recorded answers, by tool and input"
+        )
+        .flag(
+            "--live-on-miss",
+            "with --script: ask about a call that has no recorded answer, and make it with the servers of --config",
+        )
         .flag("--yes", "with --live-on-miss: make it without a question")
         .common(json=False)
     )
 
     _add_kept_scripts(commands)
 
-    profiles = ["default", "strict", "extended", "proxy"]
-    over = f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)"
-    idle = "end after 30 minutes without a client, as a daemon does that `connect` has started"
     (
         _add(commands, "serve", "serve:serve")
         .common(json=False)
         .flag("--stdio", "over standard input and output (the default)")
-        .choice("--profile", profiles, "the tools that clients see (default: as configured)")
-        .value("--http", "HOST:PORT", over, nargs="?", const=DEFAULT_ADDRESS)
-        .flag("--until-idle", idle)
+        .choice(
+            "--profile",
+            ["default", "strict", "extended", "proxy"],
+            "the tools that clients see (default: as configured)",
+        )
+        .value(
+            "--http",
+            "HOST:PORT",
+            f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)",
+            nargs="?",
+            const=DEFAULT_ADDRESS,
+        )
+        .flag(
+            "--until-idle",
+            "end after 30 minutes without a client, as a daemon does that `connect` has started",
+        )
         .flag("--no-auth", "ask for no token; on the loopback only")
         .token_file()
         .certificate("PEM certificate chain")
@@ -140,24 +165,36 @@ def _add_brokers(commands: Commands) -> None:
     service.address("where it listens").common(json=False)
 
     actions = _add_actions(commands, "token")
-    only = "what its holder may call at most, of what the policy grants: a JSON object, or a file with one"
+
     (
         _add(actions, "token create", "token:create")
         .value("name", "NAME", "a-z, 0-9, - and _; the policy knows it as token:NAME")
-        .value("--grants", "FILE|JSON", only)
+        .value(
+            "--grants",
+            "FILE|JSON",
+            "what its holder may call at most, of what the policy grants: a JSON object, or a file with one",
+        )
         .value("--expires", "WHEN", "12h, 30d, 8w, or a day such as 2027-01-31 (default: never)")
         .common()
     )
     _add(actions, "token list", "token:list_all").common()
-    all_of_it = "remove what its holder has, too: logins, secrets, kept outputs and runs, and what was learnt"
-    _add(actions, "token revoke", "token:revoke").value("name", "NAME", "its name").flag(
-        "--everything", all_of_it
-    ).common(json=False)
+    (
+        _add(actions, "token revoke", "token:revoke")
+        .value("name", "NAME", "its name")
+        .flag(
+            "--everything",
+            "remove what its holder has, too: logins, secrets, kept outputs and runs, and what was learnt",
+        )
+        .common(json=False)
+    )
 
     actions = _add_actions(commands, "flows")
     _add(actions, "flows list", "flows:show").common()
-    whose = "whose, as cellblock.policy knows clients (default: everybody's)"
-    _add(actions, "flows reset", "flows:reset").value("--principal", "NAME", whose).common(json=False)
+    (
+        _add(actions, "flows reset", "flows:reset")
+        .value("--principal", "NAME", "whose, as cellblock.policy knows clients (default: everybody's)")
+        .common(json=False)
+    )
 
     actions = _add_actions(commands, "runs")
     (
@@ -174,16 +211,21 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     for action in ("approve", "deny"):
-        call = "only the call of this number, or the question of this name (repeatable)"
         answered = (
             _add(actions, f"runs {action}", f"runs:{action}")
             .value("run", "RUN", "its id")
-            .value("--call", "N", call, action="append", default=[])
+            .value(
+                "--call",
+                "N",
+                "only the call of this number, or the question of this name (repeatable)",
+                action="append",
+                default=[],
+            )
         )
         if action == "approve":
-            fields = "the fields of the form with which a server asks, as an object"
-            answered.value("--answer", "JSON", fields)
-            answered.flag(
+            answered.value(
+                "--answer", "JSON", "the fields of the form with which a server asks, as an object"
+            ).flag(
                 "--always", "write the rules that allow such calls from now on into the configuration file"
             )
         answered.common(json=False)
@@ -191,17 +233,27 @@ def _add_brokers(commands: Commands) -> None:
         _add(actions, f"runs {action}", f"runs:{action}").value("run", "RUN", "its id").common(json=False)
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
-    dashboard = _add(commands, "dashboard", "daemon:dashboard").flag("--no-open", "only print the URL")
-    dashboard.daemon().common(json=False)
+    (
+        _add(commands, "dashboard", "daemon:dashboard")
+        .flag("--no-open", "only print the URL")
+        .daemon()
+        .common(json=False)
+    )
 
 
 def _add_kept_scripts(commands: Commands) -> None:
-    param = "make each literal of this value a parameter (repeatable; the literal as JSON, or a text)"
+
     (
         _add(commands, "save", "scripts:save")
         .value("source", "RUN|FILE", "the id of a run that is kept, a recording, or with --input a script")
         .value("name", "NAME", "a-z, 0-9 and _: scripts import it by this name")
-        .value("--param", "NAME=LITERAL", param, action="append", default=[])
+        .value(
+            "--param",
+            "NAME=LITERAL",
+            "make each literal of this value a parameter (repeatable; the literal as JSON, or a text)",
+            action="append",
+            default=[],
+        )
         .value("--input", "JSON", "run the script with this as `input`, and keep it if it ends well")
         .value("--description", "TEXT", "what it does (default: its first comment)")
         .flag("--replace", "write over a kept script of this name")
@@ -272,11 +324,15 @@ def _add_tools(commands: Commands) -> None:
         .flag("--force", "write over an existing file")
         .common(json=False)
     )
-    formats = ["mcp", "openai", "anthropic", "typescript", "json-schema"]
+
     (
         _add(actions, "schemas export", "tools:export")
         .value("server", "SERVER", "all servers when none is named", nargs="?")
-        .choice("--format", formats, "whole definitions for others (default: outputs)")
+        .choice(
+            "--format",
+            ["mcp", "openai", "anthropic", "typescript", "json-schema"],
+            "whole definitions for others (default: outputs)",
+        )
         .common(json=False)
     )
     (
@@ -295,12 +351,18 @@ def _add_tools(commands: Commands) -> None:
 
 def _add_configuration(commands: Commands) -> None:
     actions = _add_actions(commands, "auth")
-    longest = f"longest wait for the browser (default {LOGIN_SECONDS})"
+
     (
         _add(actions, "auth login", "auth:login")
         .server()
         .flag("--no-browser", "only print the URL")
-        .value("--timeout", "SECONDS", longest, type=int, default=LOGIN_SECONDS)
+        .value(
+            "--timeout",
+            "SECONDS",
+            f"longest wait for the browser (default {LOGIN_SECONDS})",
+            type=int,
+            default=LOGIN_SECONDS,
+        )
         .common(json=False)
     )
     (
@@ -323,23 +385,28 @@ def _add_configuration(commands: Commands) -> None:
         if action == "list":
             secret.flag("--json", "print JSON")
         else:
-            secret.value("name", "NAME", "letters, digits, `_`, `-` and `.`")
-        if action != "list":
-            secret.value(
-                "--principal", "NAME", "whose it is, for headers of servers with `login`"
-            ).state_dir()
-        where = "cellblock.json in your settings folder, if it is there"
-        secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
+            (
+                secret.value("name", "NAME", "letters, digits, `_`, `-` and `.`")
+                .value("--principal", "NAME", "whose it is, for headers of servers with `login`")
+                .state_dir()
+            )
+        secret.value("--config", "FILE", f"whose references are looked at (default: {USERS_OWN})")
 
     actions = _add_actions(commands, "config")
     _add(actions, "config check", "config_check:check").common()
 
-    of_project = "write the client's file of this project (default folder: the current one)"
     (
         _add(commands, "install", "clients:install")
         .value("clients", "CLIENT", f"one or more of {', '.join(CLIENTS)}", nargs="*", type=_client)
         .flag("--all-detected", "every client that is found on this machine")
-        .value("--project", "DIR", of_project, type=Path, nargs="?", const=Path())
+        .value(
+            "--project",
+            "DIR",
+            "write the client's file of this project (default folder: the current one)",
+            type=Path,
+            nargs="?",
+            const=Path(),
+        )
         .choice(
             "--via",
             ["connect", "stdio"],
@@ -358,12 +425,24 @@ def _add_configuration(commands: Commands) -> None:
         )
     )
 
-    one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
-    folder = "also the files of this project, such as .mcp.json (default folder: the current one)"
     (
         _add(commands, "import", "clients:import_servers")
-        .value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
-        .value("--project", "DIR", folder, type=Path, nargs="?", const=Path())
+        .value(
+            "--from",
+            "CLIENT",
+            f"one of {', '.join(CLIENTS)} (repeatable; default: all)",
+            dest="clients",
+            action="append",
+            choices=CLIENTS,
+        )
+        .value(
+            "--project",
+            "DIR",
+            "also the files of this project, such as .mcp.json (default folder: the current one)",
+            type=Path,
+            nargs="?",
+            const=Path(),
+        )
         .flag("--dry-run", "show what would be done, and do nothing")
         .flag("--yes", "do not ask")
         .secrets()
@@ -375,22 +454,32 @@ def _add_configuration(commands: Commands) -> None:
 
 def _add_servers(commands: Commands) -> None:
     where = "which file (default: cellblock.json in your settings folder, made when it is not there)"
-    header = "an HTTP header, as NAME: VALUE (repeatable)"
-    env = "an environment variable of the command, as NAME=VALUE (repeatable)"
+
     add = (
         _add(commands, "add", "edit_servers:add")
         .value("server", "SERVER", "what it is to be called")
         .value("url", "URL", "where it is reached over HTTP; or -- and the command that starts it", nargs="?")
-        .value("--header", "HEADER", header, action="append", default=[])
-        .value("--env", "VARIABLE", env, action="append", default=[])
+        .value(
+            "--header", "HEADER", "an HTTP header, as NAME: VALUE (repeatable)", action="append", default=[]
+        )
+        .value(
+            "--env",
+            "VARIABLE",
+            "an environment variable of the command, as NAME=VALUE (repeatable)",
+            action="append",
+            default=[],
+        )
         .flag("--replace", "in the place of another server of this name")
         .value("--config", "FILE", where)
     )
     add.set_defaults(program=None)
     add.behind_dashes = "program"
     for name in ("remove", "enable", "disable"):
-        edit = _add(commands, name, f"edit_servers:{name}")
-        edit.value("servers", "SERVER", "its name in mcpServers", nargs="+").value("--config", "FILE", where)
+        (
+            _add(commands, name, f"edit_servers:{name}")
+            .value("servers", "SERVER", "its name in mcpServers", nargs="+")
+            .value("--config", "FILE", where)
+        )
 
     (
         _add(commands, "status", "daemon:status")
@@ -399,11 +488,14 @@ def _add_servers(commands: Commands) -> None:
     )
     _add(commands, "stop", "daemon:stop").common(json=False)
     _add(commands, "restart", "daemon:restart").server().daemon().common(json=False)
-    logs = _add(commands, "logs", "daemon:logs")
-    logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
-    logs.value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)
-    logs.daemon().common(json=False)
+    (
+        _add(commands, "logs", "daemon:logs")
+        .value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
+        .flag("--follow", "go on with what is written from now on", short="-f")
+        .value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)
+        .daemon()
+        .common(json=False)
+    )
 
 
 def _from_1(text: str) -> int:
@@ -434,5 +526,11 @@ def _add_machine(commands: Commands) -> None:
 
     _add(commands, "completion", "completion:run").choice("shell", ["bash", "zsh", "fish"])
 
-    words = "its words, such as `config check` (default: the program itself)"
-    _add(commands, "help", "parser:show_help").value("words", "COMMAND", words, nargs="*")
+    (
+        _add(commands, "help", "parser:show_help").value(
+            "words",
+            "COMMAND",
+            "its words, such as `config check` (default: the program itself)",
+            nargs="*",
+        )
+    )

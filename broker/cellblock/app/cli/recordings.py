@@ -25,7 +25,7 @@ from cellblock.app.cli.streams import say, warn, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
-from cellblock.base.redaction import Redactor, redacting, without_credentials
+from cellblock.base.redaction import redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.record.journal import Journal
 from cellblock.record.recording import (
@@ -79,7 +79,8 @@ async def _record(
     except ValueError as error:
         say(f"error: nothing is recorded: {error}")
         return EXIT_NO
-    found, changed = redacted(recording, *hiding(settings))
+    known = redacting(settings.servers.values())
+    found, changed = redacted(recording, known, lambda text: without_credentials(known(text)))
     try:
         with Folder.named(parsed.output.absolute().parent) as folder:
             write_private(folder, parsed.output.name, write(found).encode())
@@ -87,21 +88,8 @@ async def _record(
         raise UsageError(f"cannot write {parsed.output}: {error.strerror}; name a file") from None
     say(f"recorded: {parsed.output} ({len(found.calls)} requests)")
     if changed:
-        parts = first_few(changed, MAX_TOLD)
-        say(f"warning: secrets are taken out ({parts}); the file does not replay to the byte")
+        warn(f"secrets are taken out ({first_few(changed, MAX_TOLD)}); the file does not replay to the byte")
     return exit_code
-
-
-def hiding(settings: Settings) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """Returns what takes the secrets of the servers out of a text; and what likely ones, too."""
-    redactors = [Redactor(server) for server in settings.servers.values()]
-
-    def known(text: str) -> str:
-        for redactor in redactors:
-            text = redactor.text(text)
-        return text
-
-    return known, lambda text: without_credentials(known(text))
 
 
 def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -125,11 +113,11 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         live = Live(
             with_state_dir(parsed).for_one_run(), Grantee(COMMAND_LINE, approver), asks=not parsed.yes
         )
-    if not is_kept:
-        return _replay(parsed, recording, script, redacting(()), live, settings)
     # Secrets were taken out of a file; what is kept has all that the script saw.
-    warn(no_secrets_known(parsed))
-    return _replay(parsed, recording, script, redacting(settings.servers.values()), live, settings)
+    if is_kept:
+        warn(no_secrets_known(parsed))
+    hide = redacting(settings.servers.values() if is_kept else ())
+    return _replay(parsed, recording, script, hide, live, settings)
 
 
 def recording_of(parsed: argparse.Namespace, source: str) -> tuple[Recording, bool]:
@@ -139,8 +127,10 @@ def recording_of(parsed: argparse.Namespace, source: str) -> tuple[Recording, bo
     try:
         return read_file(Path(source)), False
     except OSError as error:
-        known = "name a file, or the id of a run that `cellblock runs list` shows"
-        raise UsageError(f"cannot read the recording {source}: {error.strerror}; {known}") from None
+        raise UsageError(
+            f"cannot read the recording {source}: {error.strerror}; name a file, or the id of a run that "
+            "`cellblock runs list` shows"
+        ) from None
     except UnreadableRecording as error:
         raise UsageError(str(error)) from None
 
@@ -161,20 +151,20 @@ async def _replay(
         settings=settings,
         script_name="" if parsed.script is None else name_of(parsed.script),
     )
-    told: dict[str, Any] = {
+    told = {
         "same": found.same,
         "exact": recording.exact,
         "madeBy": recording.made_by,
         "deno": recording.deno,
     }
-    if found.reason is not None:
-        told["reason"] = found.reason
-    if live is not None:
-        told["live"] = list(found.missed)
-    if found.differences:
-        told["differences"] = found.differences
-    if parsed.trace or parsed.values:
-        told["trace"] = [_traced(call, place, values=parsed.values) for call, place in found.trace]
+    trace = [_traced(call, place, values=parsed.values) for call, place in found.trace]
+    more = {
+        "reason": found.reason,
+        "live": None if live is None else list(found.missed),
+        "differences": found.differences or None,
+        "trace": trace if parsed.trace or parsed.values else None,
+    }
+    told |= {key: value for key, value in more.items() if value is not None}
     write_json(hide(found.response.as_json() | {"replay": told}))
     made = sum(call.kind == "call" for call, _ in found.trace)
     if parsed.until is not None and made < parsed.until:

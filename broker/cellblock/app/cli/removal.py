@@ -39,9 +39,10 @@ def main() -> int:
     units = {Path.home() / name: command for name, command in UNITS.items()}
     left |= {f"{command} && rm {file}": file for file, command in units.items() if file.exists()}
     if left and "--force" not in sys.argv:
-        lines = [f"  {command}    # {shown_path(file)}" for command, file in left.items()]
-        first = "These still start Cellblock. First take it out, which gives back what was there before:"
-        sys.stderr.write("\n".join([first, *lines, ""]))
+        sys.stderr.write(
+            "These still start Cellblock. First take it out, which gives back what was there before:\n"
+        )
+        sys.stderr.writelines(f"  {command}    # {shown_path(file)}\n" for command, file in left.items())
         return EXIT_NO
     files = {real_path(file) for file in (default_file(), *(file for *_, file in _files()))}
     for copy in sorted({copy for file in files for copy in file.parent.glob(f"{escape(file.name)}.*.bak")}):

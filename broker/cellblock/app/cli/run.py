@@ -83,14 +83,17 @@ async def run_script(
     exit code."""
     # Commands that run a script beside their work have none of these options.
     option = vars(parsed).get
-    limits = {to_camel(name): value for name in LIMITS if (value := option(name)) is not None}
-    fields: dict[str, Any] = {"limits": limits, "typecheck": option("typecheck"), "grants": grants}
-    fields |= {name: True for name in ("durable", "plan") if option(name)}
-    fields["requestedCapabilities"] = option("require") or None
-    request = request_of(code, **fields)
+    request = request_of(
+        code,
+        limits={to_camel(name): value for name in LIMITS if (value := option(name)) is not None},
+        typecheck=option("typecheck"),
+        grants=grants,
+        durable=option("durable") or None,
+        plan=option("plan") or None,
+        requestedCapabilities=option("require") or None,
+    )
     wanted = {"request": request, "script": name_of(parsed.script), "config": config_used(parsed)}
-    section = settings.cellblock
-    with logging_as_configured(section.log, settings.servers.values()):
+    with logging_as_configured(settings.cellblock.log, settings.servers.values()):
         broker = Broker(settings)
         broker.on_always = always_in(parsed.config)
         # Before any server is started.
@@ -170,15 +173,15 @@ def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:
         if server_id not in catalog.servers:
             near = did_you_mean(nearest_names(name, [*catalog.servers, *catalog.unavailable], 1))
             absent = f"it is not in the configuration: {file}{near and f'. {near}'}"
-            reason = catalog.unavailable.get(server_id, absent)
-            raise UsageError(f"the required server {name} is not connected: {reason}")
+            raise UsageError(
+                f"the required server {name} is not connected: {catalog.unavailable.get(server_id, absent)}"
+            )
 
 
 def read_script(name: str) -> str:
     """Returns the text of a script; `-` is standard input. Raises UsageError."""
     try:
-        raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
-        return raw.decode("utf-8")
+        return (sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()).decode("utf-8")
     except FileNotFoundError:
         raise UsageError(f"there is no script {name}; name a file, or - for standard input") from None
     except OSError as error:

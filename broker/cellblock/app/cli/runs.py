@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
@@ -25,6 +25,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.redaction import redacting
+from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import in_background
 from cellblock.base.terminal import Painter, cell, harmless, milliseconds, plain, spelled_out, wrapped
@@ -40,8 +41,6 @@ from cellblock.run.hook import CANCELLED
 from cellblock.run.policy.asking import flow_of
 from cellblock.tools.schemas.replies import WrongAnswer
 
-KIB: Final = 1024
-
 
 def show_all(parsed: argparse.Namespace) -> int:
     """Prints which runs are kept, the newest first. Raises ConfigError: they cannot be read."""
@@ -50,9 +49,10 @@ def show_all(parsed: argparse.Namespace) -> int:
     if store_of(settings).exists(JOURNAL_TABLES):
         with opened_runs(settings) as store:
             heads = store.heads(parsed.client, limit=parsed.limit, state="parked" if parsed.parked else None)
-    lines = [_line("RUN", "BEGAN", "OUTCOME", "CALLS", "SIZE", "CLIENT"), *map(_line_of, heads)]
-    none = "No run waits.\n" if parsed.parked else "No run is kept.\n"
-    text = "".join(f"{harmless(line)}\n" for line in lines) if heads else none
+    text = "No run waits.\n" if parsed.parked else "No run is kept.\n"
+    if heads:
+        lines = [_line("RUN", "BEGAN", "OUTCOME", "CALLS", "SIZE", "CLIENT"), *map(_line_of, heads)]
+        text = "".join(f"{harmless(line)}\n" for line in lines)
     return answer(parsed, [head_data(head) for head in heads], text)
 
 
@@ -63,21 +63,18 @@ def show(parsed: argparse.Namespace) -> int:
         ConfigError: It is not kept, or cannot be read.
     """
     settings = of_state(parsed)
-    with opened_runs(settings) as store:
-        found = store.read(parsed.run)
-    if found is None:
-        raise _unknown(parsed.run)
-    run = shown(*found)
-    run = _with_calls(run, found[1]) if parsed.values else without_values(run)
+    head, pieces = _read(settings, parsed.run)
+    run = shown(head, pieces)
+    run = _with_calls(run, pieces) if parsed.values else without_values(run)
     run = redacting(settings.servers.values())(run)
     width = max(40, shutil.get_terminal_size((120, 24)).columns)
     lines = [title(parsed.run, run)]
     for question in run.get("waitsFor", ()):
         lines += ["", *_question_lines(question, values=parsed.values)]
-    if found[0].state == "parked":
-        lines += ["", f"to go on when it is answered, {_how_it_goes_on(parsed, parked_run(*found))}"]
-    for part in parts(run, width, Painter(sys.stdout)):
-        lines += ["", part.heading, *part.lines]
+    if head.state == "parked":
+        lines += ["", f"to go on when it is answered, {_how_it_goes_on(parsed, parked_run(head, pieces))}"]
+    for heading, below in parts(run, width, Painter(sys.stdout)).items():
+        lines += ["", heading, *below]
     if not parsed.values:
         lines += ["", "--values shows the script, its console output, and what its calls sent and got."]
     values = [harmless(f"\n{heading}\n{text}\n") for heading, text in _values(run)] if parsed.values else []
@@ -101,11 +98,7 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
         ConfigError: It is not kept, cannot be read, or was not recorded.
         UnreadableRecording: Another release has made it.
     """
-    with opened_runs(of_state(parsed)) as store:
-        found = store.read(run_id)
-    if found is None:
-        raise _unknown(run_id)
-    recording = recording_in(found[1], decoded=True)
+    recording = recording_in(_read(of_state(parsed), run_id)[1], decoded=True)
     if recording is None:
         raise ConfigError(
             f"Run {run_id} is kept without a recording: it held too much, or its script has texts that are no Unicode.",
@@ -123,11 +116,8 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
             if question["said"]:
                 flow = json.loads(question["request"])
                 lines.append(f"  {question['said']}")
-                lines += (
-                    [f"  found in it of what the run has read: {text}" for text in flow["found"]]
-                    if values
-                    else []
-                )
+                seen = flow["found"] if values else ()
+                lines += [f"  found in it of what the run has read: {text}" for text in seen]
                 lines.append(f"  to allow it always (--always): {flow['rule']}")
         case "login":
             lines = [f"waits for a login, for {call}: {question['said']}"]
@@ -160,11 +150,19 @@ def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[Journal
 
 def without_values(run: dict[str, Any]) -> dict[str, Any]:
     """Returns what is shown of a run without what its script has said or seen."""
-    left = len(run["logs"]) + run["logsLeftOut"]
-    return {key: part for key, part in run.items() if key != "script"} | {"logs": [], "logsLeftOut": left}
+    left = {key: part for key, part in run.items() if key != "script"}
+    return left | {"logs": [], "logsLeftOut": len(run["logs"]) + run["logsLeftOut"]}
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _read(settings: Settings, run_id: str) -> tuple[Head, list[Piece]]:
+    with opened_runs(settings) as store:
+        found = store.read(run_id)
+    if found is None:
+        raise _unknown(run_id)
+    return found
 
 
 def _unknown(run_id: str) -> ConfigError:
@@ -172,14 +170,12 @@ def _unknown(run_id: str) -> ConfigError:
 
 
 def _line_of(head: Head) -> str:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(head.began))
-    size = f"{head.bytes / KIB:,.1f} KiB"
     return _line(
         head.id,
-        began,
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(head.began)),
         head.outcome or ("waits for you" if head.state == "parked" else NO_END),
         str(head.calls),
-        size,
+        f"{head.bytes / 1024:,.1f} KiB",
         head.principal,
     )
 
@@ -271,8 +267,7 @@ def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 
 async def _resumed(run_id: str, settings: Settings, hint: str) -> int:
-    section = settings.cellblock
-    with logging_as_configured(section.log, settings.servers.values()):
+    with logging_as_configured(settings.cellblock.log, settings.servers.values()):
         async with Broker(settings) as broker, in_background(broker.installed(say)):
             try:
                 await broker.parked_runs.answer(run_id, {})
@@ -295,12 +290,11 @@ def _answer(
         questions = waiting.questions
         if not questions:
             raise _waits_not(parsed.run)
-        for name in named:
-            if not any(_is_meant(name, question) for question in questions):
-                raise ConfigError(
-                    f"Run {parsed.run} does not wait for call {name}.",
-                    hint=f"`cellblock runs show {parsed.run}` lists what it waits for.",
-                )
+        if unknown := [name for name in named if not any(_is_meant(name, one) for one in questions)]:
+            raise ConfigError(
+                f"Run {parsed.run} does not wait for call {unknown[0]}.",
+                hint=f"`cellblock runs show {parsed.run}` lists what it waits for.",
+            )
         meant = [
             question
             for question in questions
@@ -330,8 +324,11 @@ def _answer(
         done = [question for question in questions if question.id in known]
         left = [question for question in questions if question.id not in known]
         if done:
-            calls = tuple(question.call for question in done)
-            tell(Decision(run=parsed.run, verdict=answer, calls=calls, by=BY))
+            tell(
+                Decision(
+                    run=parsed.run, verdict=answer, calls=tuple(question.call for question in done), by=BY
+                )
+            )
         write_data(harmless(f"{answer}: {_named(done)}\n"))
         if left:
             write_data(harmless(f"{head.id} still waits: {_named(left)}\n"))
@@ -389,11 +386,8 @@ def _audited(settings: Settings) -> Generator[Callable[[Decision], None]]:
     if not ("calls" in audit or (audit != "off" and (state_dir / FILE_NAME).exists())):
         yield lambda decision: None
         return
-    log = AuditLog(audit, state_dir)
-    try:
+    with contextlib.closing(AuditLog(audit, state_dir)) as log:
         yield log.run_decided
-    finally:
-        log.close()
 
 
 def _waiting(store: JournalStore, run_id: str) -> ParkedRun:
@@ -423,8 +417,10 @@ def _named(questions: Sequence[ParkedQuestion]) -> str:
 def _waits_not(run_id: str, head: Head | None = None) -> ConfigError:
     if head is not None and head.state != "parked":
         state = f"is over ({head.outcome})" if head.state == "ended" else "goes on"
-        hint = f"`cellblock runs show {run_id} --values` has its response."
-        return ConfigError(f"Run {run_id} {state}, and waits for no answer.", hint=hint)
+        return ConfigError(
+            f"Run {run_id} {state}, and waits for no answer.",
+            hint=f"`cellblock runs show {run_id} --values` has its response.",
+        )
     return ConfigError(
         f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
     )
@@ -432,7 +428,6 @@ def _waits_not(run_id: str, head: Head | None = None) -> ConfigError:
 
 Data = Mapping[str, Any]
 
-MIB: Final = 1024 * 1024
 
 OUTCOME, TOOK = 10, 9
 
@@ -443,31 +438,22 @@ STYLES: Final = {"ok": "green", "running": "cyan"}
 LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
 
 
-class Part(NamedTuple):
-    """A part of a page has a heading, and the lines below it."""
-
-    heading: str
-    lines: list[str]
-
-
 def title(run_id: str, run: Data) -> str:
     state = run["outcome"] if run["state"] == "ended" else run["state"]
     took = f", {milliseconds(run['elapsedMs'])}" if run["steps"] else ""
     return f"run {run_id}: {WORDS.get(state, state)}{took}"
 
 
-def parts(run: Data, width: int, paint: Painter) -> list[Part]:
-    """Draws what `/dashboard/runs/ID` gives in its parts. All texts of servers and scripts are made harmless."""
-    diagnostics = list(_diagnostics(run, width, paint))
-    return [
-        Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),
-        Part(
-            f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
-            _timeline(run, width, paint),
-        ),
-        Part("DIAGNOSTICS", diagnostics or [plain("  none", width)]),
-        Part(f"CONSOLE ({len(run['logs'])})", list(_logs(run, width, paint)) or [plain("  nothing", width)]),
-    ]
+def parts(run: Data, width: int, paint: Painter) -> dict[str, list[str]]:
+    """Draws what `/dashboard/runs/ID` gives in its parts: the lines by their headings. All texts of servers and scripts
+    are made harmless."""
+    calls = f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})"
+    return {
+        "RUN": [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)],
+        calls: _timeline(run, width, paint),
+        "DIAGNOSTICS": list(_diagnostics(run, width, paint)) or [plain("  none", width)],
+        f"CONSOLE ({len(run['logs'])})": list(_logs(run, width, paint)) or [plain("  nothing", width)],
+    }
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -480,9 +466,11 @@ def _facts(run: Data) -> Iterator[tuple[str, str]]:
     yield "script", f"{run['scriptChars']} characters"
     used = run["usage"]
     if used is not None:
-        memory = f"{used['peakMemoryBytes'] / MIB:.1f} MiB"
-        waited = milliseconds(used["toolWaitMs"])
-        yield "used", f"CPU {milliseconds(used['cpuMs'])}, memory {memory}, waited for tools {waited}"
+        yield (
+            "used",
+            f"CPU {milliseconds(used['cpuMs'])}, memory {used['peakMemoryBytes'] / MIB:.1f} MiB, "
+            f"waited for tools {milliseconds(used['toolWaitMs'])}",
+        )
     if run["workerEnd"]:
         yield "worker", str(run["workerEnd"])
 
@@ -498,8 +486,9 @@ def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     for call in run["timeline"]:
         took, outcome = call["durationMs"], call["outcome"]
         shown, at = milliseconds(took) if took else "<1 ms", milliseconds(call["atMs"])
-        told = str(WORDS.get(outcome, outcome))
-        line = _lane(f"{call['server']}.{call['tool']}", at, shown, told, name, width)
+        line = _lane(
+            f"{call['server']}.{call['tool']}", at, shown, str(WORDS.get(outcome, outcome)), name, width
+        )
         lines.append(paint(line, STYLES.get(outcome, "red")))
         if call["error"] and outcome not in STYLES:
             lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]

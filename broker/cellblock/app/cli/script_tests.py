@@ -153,9 +153,16 @@ def against(script: KeptScript, trial: Trial | None, catalog: Catalog) -> Iterat
             calls = [
                 one for one in trial.recording.calls if one.kind == "call" and one.name == name and one.ok
             ]
-            sent: list[Any] = [json.loads(one.input or b"{}") for one in calls]
-            got: list[Any] = [json.loads(one.answer) for one in calls]
-            found = compared(name, script.code, before, now, sent, got)
+            found = [
+                *compared(
+                    name,
+                    script.code,
+                    before,
+                    now,
+                    sent=[json.loads(one.input or b"{}") for one in calls],
+                    got=[json.loads(one.answer) for one in calls],
+                )
+            ]
             if not found and before != now:
                 found = [
                     Finding("works", name, "what is said of it has changed, in nothing that the script uses")
@@ -191,9 +198,9 @@ async def type_checked(
     now = await checked(catalog)
     if not now.faults or trial is None:
         return []
-    earlier = _earlier(catalog_of(trial.recording.catalog), trial.tools)
+    earlier = await checked(_earlier(catalog_of(trial.recording.catalog), trial.tools))
     # By their places: the words of a complaint have whole types, which change.
-    before = {(one.line, one.column) for one in (await checked(earlier)).faults}
+    before = {(one.line, one.column) for one in earlier.faults}
     return [
         Finding("changed", f"{script.name}{SUFFIX}:{one.line}:{one.column}", one.message)
         for one in now.faults
@@ -232,7 +239,7 @@ class Finding:
 
 def compared(
     tool: str, code: str, before: Sequence[Any], after: Sequence[Any], sent: Sequence[Any], got: Sequence[Any]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Holds what a script sent to a tool, and got from it, against the tool's schemas.
 
     Args:
@@ -243,19 +250,17 @@ def compared(
         sent: The recorded inputs.
         got: The recorded results.
     """
-    found: list[Finding] = []
     if (misfit := _misfit(before[0], after[0], sent)) is not None:
-        found.append(Finding("broken", f"{tool} input{misfit.path}", misfit.sentence))
+        yield Finding("broken", f"{tool} input{misfit.path}", misfit.sentence)
     if before[1] is not None and after[1] is None:
-        found.append(Finding("changed", f"{tool} output", "it is not declared any more"))
-        return found
+        yield Finding("changed", f"{tool} output", "it is not declared any more")
+        return
     words = frozenset(WORD.findall(code))
     read = [_read(value, words) for value in got]
     was, now = (pruned(one[1], _OPENING, closed=True) for one in (before, after))
     if (misfit := _misfit(was, now, read)) is not None:
         verdict: Verdict = "broken" if misfit.keyword in ("type", "additionalProperties") else "changed"
-        found.append(Finding(verdict, f"{tool} output{misfit.path}", misfit.sentence))
-    return found
+        yield Finding(verdict, f"{tool} output{misfit.path}", misfit.sentence)
 
 
 def _misfit(before: Any, after: Any, values: Sequence[Any]) -> Violation | None:

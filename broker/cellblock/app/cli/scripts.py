@@ -62,10 +62,9 @@ def approve(parsed: argparse.Namespace) -> int:
     """Shows what is new in a script, and lets it in when a person says yes. Raises BadScript, UsageError."""
     _, library = opened_library(parsed)
     script, before = library.file(parsed.name), library.approvals.get(parsed.name)
-    old = "" if before is None else before.script.text
     lines = [
         *difflib.unified_diff(
-            old.split("\n"),
+            [""] if before is None else before.script.text.split("\n"),
             script.text.split("\n"),
             "(nothing is approved)" if before is None else f"{script.name} approved",
             f"{script.name} file",
@@ -137,8 +136,7 @@ def run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     settings, library = opened_library(parsed)
     if check_name(parsed.saved) not in library.names():
         raise library.missing(parsed.saved)
-    script = library.approvals.script(parsed.saved)
-    return run_version(parsed, settings, script, parsed.input or "{}")
+    return run_version(parsed, settings, library.approvals.script(parsed.saved), parsed.input or "{}")
 
 
 def run_version(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
-from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.arguments import default_file, other_file
 from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
@@ -66,8 +66,8 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 def _on_terminal(parsed: argparse.Namespace) -> str:
     """Returns what a person is told who starts by hand what an editor is to start."""
-    named = Path(parsed.config or default_file()) != default_file()
-    option = f" --config {shlex.quote(parsed.config)}" if named else ""
+    other = other_file(parsed)
+    option = "" if other is None else f" --config {shlex.quote(other)}"
     return "\n  ".join(
         [
             "waiting for an MCP client on standard input, which is a terminal: an editor or agent is to start this.",
@@ -86,8 +86,9 @@ def _check(parsed: argparse.Namespace) -> None:
         return
     for name in ("no_auth", "token_file", "until_idle", "tls_cert", "tls_key"):
         if getattr(parsed, name):
-            option = "--" + name.replace("_", "-")
-            raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is of use only with --http.", hint="Add --http HOST:PORT."
+            )
 
 
 async def _serve(
@@ -97,9 +98,8 @@ async def _serve(
     load: Callable[[], Settings],
     hangups: Hangups,
 ) -> int:
-    section = settings.cellblock
     own_process()
-    with logging_as_configured(section.log, settings.servers.values()):
+    with logging_as_configured(settings.cellblock.log, settings.servers.values()):
         if front is not None:
             from cellblock.app.cli.serve_http import serve_http
 
@@ -140,18 +140,14 @@ class Hangups:
 
     def __init__(self) -> None:
         self._kept = False
-        self._taken = not any(os.isatty(descriptor) for descriptor in (0, 2))
-        if self._taken:
-            signal.signal(signal.SIGHUP, self._keep)
-
-    @property
-    def end(self) -> bool:
+        self.end: Final = any(os.isatty(descriptor) for descriptor in (0, 2))
         """Says whether SIGHUP ends the daemon."""
-        return not self._taken
+        if not self.end:
+            signal.signal(signal.SIGHUP, self._keep)
 
     def obey(self, reload: Callable[[], None]) -> None:
         """Has the running loop call `reload` at each SIGHUP from now on, and at once if one has come before."""
-        if self._taken:
+        if not self.end:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
             if self._kept:
                 reload()

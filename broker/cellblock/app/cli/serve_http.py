@@ -43,15 +43,17 @@ def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: 
     Raises:
         ConfigError: As `HttpFrontend`.
     """
-    options = HttpOptions(
-        address=Address.parse(parsed.http),
-        token_file=parsed.token_file or state_dir / FILE_NAME,
-        no_auth=parsed.no_auth,
-        tls_cert=parsed.tls_cert,
-        tls_key=parsed.tls_key,
-        config=parsed.config,
+    return HttpFrontend(
+        section.http,
+        HttpOptions(
+            address=Address.parse(parsed.http),
+            token_file=parsed.token_file or state_dir / FILE_NAME,
+            no_auth=parsed.no_auth,
+            tls_cert=parsed.tls_cert,
+            tls_key=parsed.tls_key,
+            config=parsed.config,
+        ),
     )
-    return HttpFrontend(section.http, options)
 
 
 async def serve_http(
@@ -94,8 +96,7 @@ async def serve_http(
 
 def _ready(broker: Broker, section: CellblockSettings, busy: bool) -> bool:
     """Says whether a balancer may send anything here."""
-    presence = broker.presence
-    if presence is not None and not presence.may_serve:
+    if broker.presence is not None and not broker.presence.may_serve:
         return False
     # Busy or not: without a host, what is sent here waits, and another broker may have one.
     has_workers = bool(broker.hosts) and (busy or broker.is_warm)
@@ -155,7 +156,6 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
 
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
     return Pages(
         facts,
         tally,
@@ -167,7 +167,9 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         secure=encrypted,
         restart=broker.restart_server if is_own else None,
         # Members of a team do not answer for each other.
-        parked=waiting if is_own else None,
+        parked=WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
+        if is_own
+        else None,
         save=broker.save if is_own else None,
     )
 

@@ -52,15 +52,10 @@ def service(parsed: argparse.Namespace) -> int:
             warn(text if launchd else text.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}"))
         # Of a file that lacks something yet, too.
         drain_ms = value_at(raw if settings is None else settings.model_dump(), DRAIN)
-    config = ["--config", str(Path(parsed.config).expanduser().absolute())] if parsed.config else []
     words = [
-        *own_command(),
-        "serve",
-        "--http",
-        parsed.http,
-        *config,
-        "--state-dir",
-        str(state_dir_of(parsed)),
+        *(*own_command(), "serve", "--http", parsed.http),
+        *(["--config", str(Path(parsed.config).expanduser().absolute())] if parsed.config else []),
+        *("--state-dir", str(state_dir_of(parsed))),
     ]
     drain_seconds = (drain_ms if isinstance(drain_ms, int) else HttpSettings().drain_ms) // 1000
     # Where programs such as npx and uvx are looked for: a service manager's own PATH has few folders.
@@ -84,7 +79,6 @@ def _in_home(home: Path) -> Path:
 
 def systemd_unit(words: Sequence[str], drain_seconds: int, path: str) -> str:
     """Returns a unit for `~/.config/systemd/user/cellblock.service`."""
-    start = " ".join(_systemd_word(word) for word in words)
     return f"""\
 # Put this into ~/.config/systemd/user/cellblock.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now cellblock
@@ -97,9 +91,9 @@ StartLimitBurst=5
 
 [Service]
 Type=exec
-ExecStart={start}
+ExecStart={" ".join(map(_systemd_word, words))}
 # Where upstream servers' programs are looked for, as in the shell that printed this.
-Environment={_systemd_assignment("PATH", path)}
+Environment={_quoted("PATH=" + path.replace("%", "%%"))}
 # Variables that the configuration refers to as ${{env:NAME}}, one NAME=value a line. Keep it to yourself: chmod 600.
 EnvironmentFile=-{ENVIRONMENT_FILE}
 # It notices a changed configuration by itself, too.
@@ -149,22 +143,15 @@ def launchd_plist(words: Sequence[str], drain_seconds: int, path: str) -> str:
         "StandardOutPath": log,
         "StandardErrorPath": log,
     }
-    text = plistlib.dumps(settings, sort_keys=False).decode()
     note = (
         "<!-- Put this into ~/Library/LaunchAgents/cellblock.plist, then: "
         "launchctl bootstrap gui/$UID ~/Library/LaunchAgents/cellblock.plist -->\n"
     )
-    head, _, rest = text.partition("<plist")
-    return f"{head}{note}<plist{rest}"
-
-
-def _systemd_assignment(name: str, value: str) -> str:
-    """Quotes a word of Environment=, where `$` stands for itself already."""
-    return _quoted(f"{name}={value}".replace("%", "%%"))
+    return plistlib.dumps(settings, sort_keys=False).decode().replace("<plist", f"{note}<plist", 1)
 
 
 def _systemd_word(word: str) -> str:
-    """Quotes a word of ExecStart where it must be; `%` and `$` stand for themselves."""
+    """Quotes a word of ExecStart where it must be; `%` and `$` stand for themselves, as `$` does in Environment=."""
     word = word.replace("%", "%%").replace("$", "$$")
     if word and all(character.isalnum() or character in "/._-:=@%$[]+," for character in word):
         return word

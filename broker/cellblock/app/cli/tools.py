@@ -50,8 +50,12 @@ WIDTH: Final = 100
 
 @reading(of_state)
 async def types(parsed: argparse.Namespace, settings: Settings) -> int:
-    wanted = {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json}
-    found = await _asked(parsed, settings, "types", wanted)
+    found = await _asked(
+        parsed,
+        settings,
+        "types",
+        {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json},
+    )
     if parsed.json:
         write_json(found)
     else:
@@ -83,9 +87,16 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
-    options = {"server": parsed.server, "limit": parsed.limit}
-    wanted = {"query": parsed.query, "types": parsed.types, "options": options}
-    found = await _asked(parsed, settings, "search", wanted)
+    found = await _asked(
+        parsed,
+        settings,
+        "search",
+        {
+            "query": parsed.query,
+            "types": parsed.types,
+            "options": {"server": parsed.server, "limit": parsed.limit},
+        },
+    )
     if parsed.types:
         write_data(found["found"])
     else:
@@ -121,10 +132,9 @@ async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
 async def inspect_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
     """Describes a tool; where its server is named, the others are not waited for."""
     tool: str = wanted["tool"]
-    ids = broker.catalog.ids
     named = [
         server_id
-        for name, server_id in ids.items()
+        for name, server_id in broker.catalog.ids.items()
         if tool.startswith((f"{name}.", f"{server_id}.", f"mcp__{name}__", f"mcp__{server_id}__"))
     ]
     catalog = await settled_catalog(broker, named or None, person.tell)
@@ -157,10 +167,14 @@ def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
         lines += ["", paint(visible(str(found["warning"])), "yellow")]
     for paragraph in str(found.get("description") or "").split("\n"):
         lines += textwrap.wrap(visible(paragraph), WIDTH) or [""]
-    lines += ["", paint("In a script", "bold")]
-    lines += [f'  import {{ {found["exportName"]} }} from "{found["module"]}";']
-    lines += ["", paint("Declaration", "bold")]
-    lines += [f"  {visible(line)}" for line in str(found.get("declaration") or "").rstrip().split("\n")]
+    lines += [
+        "",
+        paint("In a script", "bold"),
+        f'  import {{ {found["exportName"]} }} from "{found["module"]}";',
+        "",
+        paint("Declaration", "bold"),
+        *(f"  {visible(line)}" for line in str(found.get("declaration") or "").rstrip().split("\n")),
+    ]
     if found.get("note"):
         lines += ["", *textwrap.wrap(str(found["note"]), WIDTH)]
     for example in found.get("examples", ()):
@@ -184,13 +198,14 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with Folder.named(file.parent) as folder:
             folder.check(file.name, FILE)
-            written = write_private(folder, file.name, text.encode(), replace=parsed.force)
+            if not write_private(folder, file.name, text.encode(), replace=parsed.force):
+                raise ConfigError(
+                    f"{file} is there already.", hint="Edit it, or use --force to write over it."
+                )
     except InTheWay as error:
         raise ConfigError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise ConfigError(f"Cannot write {file}: {error}.", hint="Use another --state-dir.") from None
-    if not written:
-        raise ConfigError(f"{file} is there already.", hint="Edit it, or use --force to write over it.")
     sys.stdout.write(f"{file}\n")
     return EXIT_OK
 
@@ -204,22 +219,24 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
         # Of all servers: a tool has the same name however few are asked for.
         tools = {name: one for name, one in published(catalog).items() if one.server in servers}
         if parsed.format == "typescript":
-            lines = [*marks_in_comments(tools, broker.output_of), ""]
             names = [] if parsed.server is None else [parsed.server]
-            write_data("\n".join([*lines, show_types(catalog, names, broker.output_of)]))
+            declared = show_types(catalog, names, broker.output_of)
+            write_data("\n".join([*marks_in_comments(tools, broker.output_of), "", declared]))
         elif parsed.format == "json-schema":
             write_json(schema_document(tools, broker.output_of))
         else:
             write_json(definitions_in(tools, parsed.format, broker.output_of, broker.observed_of))
         return EXIT_OK
-    exported: dict[str, dict[str, Any]] = {}
-    for server in servers:
-        tools = exported[server.server_id] = {}
-        for tool in server.tools:
-            known = broker.output_of(server, tool)
-            if known is not None:
-                tools[tool.tool_name] = {**known.as_json(), "schema": known.as_schema()}
-    write_json(exported)
+    write_json(
+        {
+            server.server_id: {
+                tool.tool_name: {**known.as_json(), "schema": known.as_schema()}
+                for tool in server.tools
+                if (known := broker.output_of(server, tool)) is not None
+            }
+            for server in servers
+        }
+    )
     return EXIT_OK
 
 
@@ -228,8 +245,10 @@ def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observation
     where = store_of(settings)
     if isinstance(where, LocalStore):
         if not where.exists(TABLES):
-            file = where.state_dir / TABLES.file
-            raise ConfigError(f"Nothing was observed yet: there is no {file}.", hint="Check --state-dir.")
+            raise ConfigError(
+                f"Nothing was observed yet: there is no {where.state_dir / TABLES.file}.",
+                hint="Check --state-dir.",
+            )
         prepare_state_dir(settings.state_dir)
     return opened(
         settings, "What was observed", lambda: contextlib.closing(Observations(where.database(TABLES)))
@@ -261,14 +280,12 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
             f"Nothing was observed of {parsed.server}.{parsed.tool}.", hint="Use its name in MCP."
         )
     latest = [(newest[0].version, 0.0, max(newest, key=lambda seen: seen.last_seen))] if newest else []
-    steps = [*older, *latest]
     lines: list[str] = []
     changes: list[dict[str, Any]] = []
-    for (version, until, before), (_, _, after) in pairwise(steps):
+    for (version, until, before), (_, _, after) in pairwise([*older, *latest]):
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
         sentences = before.shape.changes_to(after.shape)
-        lines.append(f"{at}, after version {version}:")
-        lines += [f"  {sentence}" for sentence in sentences]
+        lines += [f"{at}, after version {version}:", *(f"  {sentence}" for sentence in sentences)]
         changes.append({"after": version, "at": at, "changes": list(sentences)})
     lines = lines or ["It has not changed."]
     lines += [f"{fault.severity}: {fault.text(str(file))} {fault.hint}" for fault in faults]

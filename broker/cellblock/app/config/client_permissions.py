@@ -92,8 +92,7 @@ class ClientPermissions:
             else:
                 made = _with_name(made, "askTools", "*")
                 told[f"asked about before each call ({rule.place})"] = None
-        without = [f"without {', '.join(tools)} ({place})" for place, tools in denied.items()]
-        return made, (*without, *told)
+        return made, (*(f"without {', '.join(tools)} ({place})" for place, tools in denied.items()), *told)
 
     def _tool(self, name: str, server: str) -> str | None:
         """Returns the tool of a server that a name is for, `*` for all; None where it is no name of that server."""
@@ -169,8 +168,7 @@ class _Files:
             self.seen[file] = {}
             try:
                 text = (text_of(file) or "").removeprefix("\ufeff")
-                is_agent = file.suffix == ".md"
-                text, form = (_above(text), "yaml") if is_agent else (text, format_of(file.name))
+                text, form = (_above(text), "yaml") if file.suffix == ".md" else (text, format_of(file.name))
                 self.seen[file] = object_in(file, text, form)
             except UnreadableFile as error:
                 self.unreadable[file] = error.why
@@ -242,12 +240,12 @@ def _with_name(entry: dict[str, Any], key: str, name: str) -> dict[str, Any]:
 
 def _claude_code(files: _Files) -> Iterator[_Rule]:
     machine = system_folder("claude-code", "ClaudeCode")
-    user = [claude_folder() / name for name in ("settings.json", "settings.local.json")]
     managed = [
         machine / "managed-settings.json",
         *files.in_folder(machine / "managed-settings.d", "*.json"),
     ]
-    for file in dict.fromkeys([*managed, *user, *_of_claude_project(files.project)]):
+    own = [*_claude_files(claude_folder()), *_claude_files(files.project / ".claude")]
+    for file in dict.fromkeys([*managed, *own]):
         yield from _claude_settings(files, file)
     if files.data(machine / "managed-mcp.json"):
         # Claude Code then has the administrator's servers alone.
@@ -258,7 +256,7 @@ def _claude_code(files: _Files) -> Iterator[_Rule]:
     for folder, _ in _items(files.value(claude_state(), "projects")):
         keys = ("projects", folder)
         here = Path(folder) == files.project
-        for file in () if here else _of_claude_project(Path(folder)):
+        for file in () if here else _claude_files(Path(folder, ".claude")):
             for rule in _claude_settings(files, file):
                 yield replace(rule, denies=False, only="user", agent=True)
         yield from files.rules(
@@ -270,8 +268,8 @@ def _claude_code(files: _Files) -> Iterator[_Rule]:
             )
 
 
-def _of_claude_project(folder: Path) -> list[Path]:
-    return [folder / ".claude" / f"settings{kind}.json" for kind in ("", ".local")]
+def _claude_files(folder: Path) -> list[Path]:
+    return [folder / name for name in ("settings.json", "settings.local.json")]
 
 
 def _claude_settings(files: _Files, file: Path) -> Iterator[_Rule]:
@@ -282,8 +280,8 @@ def _claude_settings(files: _Files, file: Path) -> Iterator[_Rule]:
     yield from files.rules(file, "disabledMcpjsonServers", name="{}/*", denies=True, only="project")
     for one in _listed(files.value(file, "deniedMcpServers")):
         name = one.get("serverName") if is_object(one) else None
-        place = shown(file, "deniedMcpServers")
-        yield _Rule(place, f"{name}/*", denies=True) if isinstance(name, str) else _Rule(place, "*")
+        is_named = isinstance(name, str)
+        yield _Rule(shown(file, "deniedMcpServers"), f"{name}/*" if is_named else "*", denies=is_named)
     if (allowed := files.value(file, "allowedMcpServers")) is not None:
         # Where commands or URLs are listed, a name is not enough.
         listed = [one.get("serverName") if is_object(one) else None for one in _listed(allowed)]
@@ -300,8 +298,8 @@ def _claude_settings(files: _Files, file: Path) -> Iterator[_Rule]:
 
 def _cursor(files: _Files) -> Iterator[_Rule]:
     folder = Path(os.environ.get("CURSOR_CONFIG_DIR") or Path.home() / ".cursor")
-    listed = (folder, dot_config() / "cursor")
-    for file in (*(one / "cli-config.json" for one in listed), files.project / ".cursor" / "cli.json"):
+    user = [one / "cli-config.json" for one in (folder, dot_config() / "cursor")]
+    for file in (*user, files.project / ".cursor" / "cli.json"):
         for rule in files.rules(file, "permissions", "deny", denies=True):
             if found := _MCP.fullmatch(rule.name):
                 server, tool = (part.strip() or "*" for part in found.groups())
@@ -311,9 +309,9 @@ def _cursor(files: _Files) -> Iterator[_Rule]:
 
 
 def _vscode(files: _Files) -> Iterator[_Rule]:
+    key = "chat.tools.eligibleForAutoApproval"
     user = [settings_folder() / code / "User" / "settings.json" for code in CODES]
     for file in (*user, files.project / ".vscode" / "settings.json"):
-        key = "chat.tools.eligibleForAutoApproval"
         for name, may in _items(files.value(file, key)):
             if may is not True:
                 yield _Rule(shown(file, key), name if "/" in name else f"*/{name}")
@@ -375,20 +373,18 @@ def _of_gemini_policy(said: Any, place: str) -> Iterator[_Rule]:
     elif said.get("decision") != "allow":
         server = said.get("mcpName")
         always = said.keys() <= {"mcpName", "toolName", "decision", "priority", "denyMessage"}
-        always = always and server != "*"
+        denies = always and server != "*" and said.get("decision") == "deny"
         for tool in _names(said.get("toolName", "*")):
-            name = tool if server is None else f"{server}/{tool}"
-            yield _Rule(place, name, denies=always and said.get("decision") == "deny")
+            yield _Rule(place, tool if server is None else f"{server}/{tool}", denies=denies)
 
 
 def _zed(files: _Files) -> Iterator[_Rule]:
     for file in (dot_config() / "zed" / "settings.json", files.project / ".zed" / "settings.json"):
-        place = shown(file, "agent", "tool_permissions")
         for name, said in _items(files.value(file, "agent", "tool_permissions", "tools")):
             default = said.get("default") if is_object(said) else "confirm"
             some = is_object(said) and (said.get("always_deny") or said.get("always_confirm"))
             if name.startswith("mcp:") and (some or default not in (None, "allow")):
-                yield _Rule(place, name, denies=default == "deny")
+                yield _Rule(shown(file, "agent", "tool_permissions"), name, denies=default == "deny")
         for profile, said in _items(files.value(file, "agent", "profiles")):
             for server, tools in _items(said.get("context_servers") if is_object(said) else None):
                 if is_object(tools) and any(on is not True for _, on in _items(tools.get("tools"))):
@@ -398,19 +394,23 @@ def _zed(files: _Files) -> Iterator[_Rule]:
 def _opencode(files: _Files) -> Iterator[_Rule]:
     home, project = dot_config() / "opencode", files.project
     named = os.environ.get("OPENCODE_CONFIG")
-    places = [home / name for name in ("config.json", "opencode.json", "opencode.jsonc")]
-    places += [Path(named)] if named else []
-    places += [
-        folder / f"opencode.{end}" for folder in (project, project / ".opencode") for end in ("json", "jsonc")
+    names = ("opencode.json", "opencode.jsonc")
+    places = [
+        *(home / name for name in ("config.json", *names)),
+        *([Path(named)] if named else []),
+        *(folder / name for folder in (project, project / ".opencode") for name in names),
     ]
     agents: list[tuple[str, Any]] = []
     for file in places:
         yield from _opencode_rules(files.data(file), shown_path(file))
         for kind in ("agent", "agents", "mode"):
             agents += [(shown(file, kind, name), one) for name, one in _items(files.value(file, kind))]
-    for folder in (home, project / ".opencode"):
-        for kind in ("agent", "agents", "mode", "modes"):
-            agents += [(shown_path(one), files.data(one)) for one in files.in_folder(folder / kind, "*.md")]
+    agents += [
+        (shown_path(one), files.data(one))
+        for folder in (home, project / ".opencode")
+        for kind in ("agent", "agents", "mode", "modes")
+        for one in files.in_folder(folder / kind, "*.md")
+    ]
     for place, agent in agents:
         for rule in _opencode_rules(agent, place) if is_object(agent) else ():
             yield replace(rule, denies=False, agent=True)
@@ -461,16 +461,12 @@ def dot_config() -> Path:
 
 def settings_folder() -> Path:
     """Returns the folder in which programs with windows keep their settings."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    return dot_config()
+    return Path.home() / "Library/Application Support" if sys.platform == "darwin" else dot_config()
 
 
 def system_folder(linux: str, macos: str) -> Path:
     """Returns the folder in which an administrator keeps a program's settings."""
-    if sys.platform == "darwin":
-        return Path("/Library/Application Support") / macos
-    return Path("/etc") / linux
+    return Path("/Library/Application Support", macos) if sys.platform == "darwin" else Path("/etc", linux)
 
 
 def claude_folder() -> Path:
@@ -483,7 +479,5 @@ def claude_state() -> Path:
 
 
 def shown_path(file: Path) -> str:
-    try:
-        return visible(f"~/{file.relative_to(Path.home())}", instead=None)
-    except ValueError:
-        return visible(str(file), instead=None)
+    home = Path.home()
+    return visible(f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file), instead=None)

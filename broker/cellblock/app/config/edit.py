@@ -12,8 +12,9 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -62,9 +63,17 @@ def read(text: str, form: Format) -> Any:
     """
     if not (without_comments(text) if form == "json" else text).strip():
         return None
-    if form == "yaml":
-        return _plain_yaml(text)
-    return parse(text, toml=form == "toml")
+    if form != "yaml":
+        return parse(text, toml=form == "toml")
+    # Only where a YAML file is read or written.
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        reader: Any = YAML(typ="safe", pure=True)
+        return reader.load(text)
+    except (YAMLError, ValueError) as error:
+        raise EditFault(f"It is no valid YAML: {str(error).splitlines()[0]}.") from None
 
 
 def edited(text: str, form: Format, changes: Mapping[KeyPath, Any]) -> str:
@@ -124,7 +133,6 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
     if now == new:
         return old
     before, after, data = (_object(text, form) for text in (old, new, now))
-    lost = [*_lost(before, after, ())]
     gone = ours
     # What was made for it alone goes with it.
     while len(gone) > 1 and value_at(before, gone[:-1]) is None:
@@ -132,6 +140,7 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
         if not is_object(owner) or owner.keys() - {gone[-1]}:
             break
         gone = gone[:-1]
+    lost = _lost(before, after, ())
     changes = {path: value for path, value in lost if value_at(data, path) is None} | {gone: REMOVED}
     keyed = edited(now, form, changes)
     merged = _merged(new, old, now)
@@ -178,12 +187,15 @@ def _merged(base: str, one: str, other: str) -> str | None:
     return made + "".join(lines[at:])
 
 
-def _change(data: dict[str, Any], path: KeyPath, value: Any) -> None:
+def _change(
+    data: dict[str, Any], path: KeyPath, value: Any, make: Callable[[], dict[str, Any]] = dict[str, Any]
+) -> None:
+    """Sets what stands at a path, or takes it out; `make` makes the objects on the way that are not there."""
     for step, key in enumerate(path[:-1]):
         if key not in data:
             if value is REMOVED:
                 return
-            data[key] = {}
+            data[key] = make()
         data = data[key]
         if not is_object(data):
             raise EditFault(f"{'.'.join(path[: step + 1])} is no object.")
@@ -197,9 +209,7 @@ def _without_empty(data: dict[str, Any], changes: Mapping[KeyPath, Any]) -> dict
     """Returns data without what a removal has left empty: TOML does not write a table that only had tables."""
     for path, value in changes.items():
         for end in range(len(path) - 1, 0, -1) if value is REMOVED else ():
-            owner: Any = data
-            for key in path[: end - 1]:
-                owner = owner.get(key) if is_object(owner) else None
+            owner = value_at(data, path[: end - 1])
             if is_object(owner) and owner.get(path[end - 1]) == {}:
                 del owner[path[end - 1]]
     return data
@@ -301,21 +311,9 @@ def _toml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
 
     document = tomlkit.parse(text)
     for path, value in changes.items():
-        table: Any = document
-        for key in path[:-1]:
-            if key not in table:
-                if value is REMOVED:
-                    break
-                table[key] = tomlkit.table(is_super_table=True)
-            table = table[key]
-        else:
-            if value is REMOVED:
-                if path[-1] in table:
-                    del table[path[-1]]
-            elif is_object(value) and not isinstance(table.get(path[-1]), AbstractTable):
-                table[path[-1]] = tomlkit.item(value)
-            else:
-                table[path[-1]] = value
+        if is_object(value) and not isinstance(value_at(document, path), AbstractTable):
+            value = tomlkit.item(value)
+        _change(document, path, value, partial(tomlkit.table, is_super_table=True))
     return tomlkit.dumps(document)
 
 
@@ -323,29 +321,12 @@ _YAML_INDENTS: Final = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 6, 4), (4, 4, 2))
 """Names ways to indent YAML: mappings, sequences, and the dash in them."""
 
 
-def _yaml() -> Any:
-    # Only where a YAML file is read or written.
-    from ruamel.yaml import YAML
-
-    made = YAML()
-    made.preserve_quotes = True
-    made.width = 2**20
-    return made
-
-
-def _plain_yaml(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        reader: Any = YAML(typ="safe", pure=True)
-        return reader.load(text)
-    except (YAMLError, ValueError) as error:
-        raise EditFault(f"It is no valid YAML: {str(error).splitlines()[0]}.") from None
-
-
 def _yaml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
-    yaml = _yaml()
+    from ruamel.yaml import YAML
+
+    yaml: Any = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 2**20
     document = yaml.load(text)
     for mapping, sequence, offset in _YAML_INDENTS:
         yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
@@ -416,8 +397,11 @@ def object_in(path: Path, text: str, form: Format) -> dict[str, Any]:
     try:
         data = read(text, form)
     except SyntaxFault as error:
-        why = f"line {error.position.line}, column {error.position.column}: {error.message}"
-        raise UnreadableFile(path, why, "Mend it, then try again.") from None
+        raise UnreadableFile(
+            path,
+            f"line {error.position.line}, column {error.position.column}: {error.message}",
+            "Mend it, then try again.",
+        ) from None
     except EditFault as error:
         raise UnreadableFile(path, str(error).removesuffix("."), "Mend it first.") from None
     if data is not None and not is_object(data):

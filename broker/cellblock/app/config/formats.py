@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -93,22 +93,20 @@ def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
     """Returns a parsed file of any of the clients as one of ours; its servers for `project` go before others."""
     section, removed = without_removed(raw.get(SECTION_KEY), (SECTION_KEY,))
     made = Normal(section=section, problems=[*misspelt_top_level(raw), *removed])
-    groups: list[tuple[KeyPath, Any]] = []
     if SERVERS_KEY in raw:
-        groups.append(((SERVERS_KEY,), raw[SERVERS_KEY]))
-    if VSCODE_KEY in raw:
-        groups.append(((VSCODE_KEY,), raw[VSCODE_KEY]))
-        made.inputs |= _inputs(raw.get("inputs"))
-    settings = raw.get("mcp")
-    if is_object(settings) and VSCODE_KEY in settings:
-        groups.append((("mcp", VSCODE_KEY), settings[VSCODE_KEY]))
-        made.inputs |= _inputs(settings.get("inputs"))
-    for path, servers in groups:
-        _take(made, path, servers)
-    if project is not None:
-        for folder, servers in project_servers(raw).items():
-            if Path(folder) == project:
-                _take(made, (PROJECTS_KEY, folder, SERVERS_KEY), servers, instead=True)
+        _take(made, (SERVERS_KEY,), raw[SERVERS_KEY])
+    for above, settings in (((), raw), (("mcp",), raw.get("mcp"))):
+        if is_object(settings) and VSCODE_KEY in settings:
+            _take(made, (*above, VSCODE_KEY), settings[VSCODE_KEY])
+            inputs = settings.get("inputs")
+            made.inputs |= {
+                one["id"]: one
+                for one in (inputs if is_array(inputs) else ())
+                if is_object(one) and isinstance(one.get("id"), str)
+            }
+    for folder, known in _of_project(raw, project).items():
+        if is_object(servers := known.get(SERVERS_KEY)) and servers:
+            _take(made, (PROJECTS_KEY, folder, SERVERS_KEY), servers, instead=True)
     for name in _switched_off(raw, made.entries(), project):
         entry = made.entries()[name]
         if is_object(entry):
@@ -116,27 +114,15 @@ def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
     return made
 
 
-def project_servers(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the servers of single projects in `~/.claude.json`, by the project's folder."""
-    projects = raw.get(PROJECTS_KEY)
-    found: dict[str, dict[str, Any]] = {}
-    if is_object(projects):
-        for folder, project in projects.items():
-            servers = project.get(SERVERS_KEY) if is_object(project) else None
-            if is_object(servers) and servers:
-                found[folder] = servers
-    return found
-
-
 def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
     """Finds keys that were meant to be ours. All others at the top level are other programs' own."""
-    found: list[Problem] = []
-    for key in raw:
-        if key not in (SERVERS_KEY, SECTION_KEY, VSCODE_KEY, *_GEMINI_LISTS):
-            near = nearest(key, (SERVERS_KEY, SECTION_KEY), NEAR_MISS)
-            if near is not None:
-                found.append(Problem((key,), "unknown key", f"Did you mean {near}?", at_key=True))
-    return found
+    others = raw.keys() - {SERVERS_KEY, SECTION_KEY, VSCODE_KEY, *_GEMINI_LISTS}
+    near = {key: nearest(key, (SERVERS_KEY, SECTION_KEY), NEAR_MISS) for key in raw if key in others}
+    return [
+        Problem((key,), "unknown key", f"Did you mean {meant}?", at_key=True)
+        for key, meant in near.items()
+        if meant is not None
+    ]
 
 
 def value_at(value: object, path: KeyPath) -> object:
@@ -157,6 +143,13 @@ def value_at(value: object, path: KeyPath) -> object:
 _GEMINI_LISTS: Final = ("allowMCPServers", "excludeMCPServers")
 
 
+def _of_project(raw: Mapping[str, Any], project: Path | None) -> dict[str, dict[str, Any]]:
+    """Returns what Claude Code keeps of a project in `~/.claude.json`, by its folder as written there."""
+    projects = raw.get(PROJECTS_KEY)
+    known = projects.items() if is_object(projects) else ()
+    return {folder: one for folder, one in known if Path(folder) == project and is_object(one)}
+
+
 def _switched_off(raw: Mapping[str, Any], names: Collection[str], project: Path | None) -> list[str]:
     """Returns the servers that a client's own file says elsewhere are not to be used: Gemini's `mcp` or its older keys,
     and what Claude Code keeps of a project."""
@@ -164,10 +157,7 @@ def _switched_off(raw: Mapping[str, Any], names: Collection[str], project: Path 
     gemini = settings if is_object(settings) else {}
     allowed = gemini.get("allowed", raw.get(_GEMINI_LISTS[0]))
     lists = [gemini.get("excluded"), raw.get(_GEMINI_LISTS[1])]
-    projects = raw.get(PROJECTS_KEY)
-    for folder, one in projects.items() if is_object(projects) and project is not None else ():
-        if Path(folder) == project and is_object(one):
-            lists.append(one.get("disabledMcpServers"))
+    lists += [known.get("disabledMcpServers") for known in _of_project(raw, project).values()]
     return [
         name
         for name in names
@@ -185,11 +175,8 @@ def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -
     into = made.servers = made.entries()
     for name, entry in servers.items():
         if name in into and not instead:
-            hint = "Rename one of them."
-            problem = Problem(
-                (*path, name), f"a server of this name is under {made.origins[name][0]} too", hint
-            )
-            made.problems.append(problem)
+            message = f"a server of this name is under {made.origins[name][0]} too"
+            made.problems.append(Problem((*path, name), message, "Rename one of them."))
             continue
         made.origins[name] = (*path, name)
         into[name] = _entry(made, name, entry)
@@ -205,8 +192,9 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
     def put(key: str, value: Any, origin: str) -> None:
         if key in written:
             hint = f"Keep one of {made.renamed.get((name, key), key)} and {origin}."
-            problem = Problem((*made.origins[name], origin), "this is said twice", hint, at_key=True)
-            made.problems.append(problem)
+            made.problems.append(
+                Problem((*made.origins[name], origin), "this is said twice", hint, at_key=True)
+            )
         written[key] = value
         if key != origin:
             made.renamed[name, key] = origin
@@ -225,8 +213,9 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
                 put(TOOL_KEYS.get(key, key), value, key)
         elif key in ON_KEYS:
             if not isinstance(value, bool):
-                problem = Problem((*made.origins[name], key), "true or false is needed", "Correct it.")
-                made.problems.append(problem)
+                made.problems.append(
+                    Problem((*made.origins[name], key), "true or false is needed", "Correct it.")
+                )
             elif not value:
                 written["disabled"] = True
         elif key == "disabled":
@@ -250,9 +239,14 @@ def _take_approvals(made: Normal, name: str, entry: Mapping[str, Any], written: 
     for tool, mode in modes.items():
         if mode not in (*_FREE, *_ASKING, None):
             path = (*made.origins[name], *(APPROVALS[:1] if tool == "*" else ("tools", tool)))
-            message = "this may restrict tools, and Cellblock does not know how"
-            hint = "Write auto, approve, prompt or writes; or use askTools or disabledTools."
-            made.problems.append(Problem(path, message, hint, at_key=True))
+            made.problems.append(
+                Problem(
+                    path,
+                    "this may restrict tools, and Cellblock does not know how",
+                    "Write auto, approve, prompt or writes; or use askTools or disabledTools.",
+                    at_key=True,
+                )
+            )
     asks_all = modes.pop("*") in _ASKING
     free = [tool for tool, mode in modes.items() if mode in _FREE]
     asked = [tool for tool, mode in modes.items() if mode in _ASKING]
@@ -269,12 +263,6 @@ def _add_names(written: dict[str, Any], key: str, names: Sequence[str]) -> None:
     before = written.get(key, [])
     if is_array(before):
         written[key] = [*before, *names]
-
-
-def _inputs(raw: Any) -> dict[str, Any]:
-    if not is_array(raw):
-        return {}
-    return {one["id"]: one for one in raw if is_object(one) and isinstance(one.get("id"), str)}
 
 
 SILENT_KEYS: Final = frozenset(
@@ -311,12 +299,8 @@ ours."""
 
 def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
     """Returns the keys of an entry that are near misses of known ones, each with the one that was probably meant."""
-    found: dict[str, str] = {}
-    for key in entry:
-        meant = None if _is_other(key, known) else _meant(key, known)
-        if meant is not None:
-            found[key] = meant
-    return found
+    meant = {key: _meant(key, known) for key in entry if not _is_other(key, known)}
+    return {key: word for key, word in meant.items() if word is not None}
 
 
 def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyPath]:
@@ -332,35 +316,33 @@ def slip_hint(meant: str) -> str:
     return f"Did you mean {meant}? Rename it, or take it out."
 
 
-def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
-    """Returns what is wrong with the keys of the servers' entries, and with those that the entries stand under.
+def entry_problems(made: Normal, known: Sequence[str]) -> Iterator[Problem]:
+    """Yields what is wrong with the keys of the servers' entries, and with those that the entries stand under.
 
     A near miss of a known key is an error: what it was to say would be left unsaid. One that nobody is known to read is
     a warning: an editor may have added it since this version.
     """
-    found: list[Problem] = []
     for name, entry in made.entries().items():
         origin = made.origins.get(name, (SERVERS_KEY, name))
         if not name.strip():
-            found.append(Problem(origin, "a server has no name here", "Give it one.", at_key=True))
+            yield Problem(origin, "a server has no name here", "Give it one.", at_key=True)
         if not is_object(entry):
             continue
         wrong = slips(entry, known)
         if (words := _shell_words(entry)) is not None:
             hint = f'Write "command": {json.dumps(words[0])}, "args": {json.dumps(words[1:])}.'
             message = "there is no such program: arguments go into args, and no shell reads this"
-            found.append(Problem((*origin, "command"), message, hint, "warning"))
+            yield Problem((*origin, "command"), message, hint, "warning")
         for key in entry:
             path = (*origin, key)
             if key in wrong:
-                found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
+                yield Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True)
             elif key == "sandboxEnabled" and entry[key]:
                 message, hint = "this sandbox of the server is not put up", "Start it in one of your own."
-                found.append(Problem(path, message, hint, "warning", at_key=True))
+                yield Problem(path, message, hint, "warning", at_key=True)
             elif not _is_other(key, known):
                 hint = f"Keys here: {', '.join(known)}. Notes begin with _ or //."
-                found.append(Problem(path, "unknown key", hint, "warning", at_key=True))
-    return found
+                yield Problem(path, "unknown key", hint, "warning", at_key=True)
 
 
 def _shell_words(entry: Mapping[str, Any]) -> list[str] | None:

@@ -122,11 +122,12 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     file = Path(path)
     try:
         # Some editors on Windows begin a file with a byte order mark.
-        text = file.read_text(encoding="utf-8-sig")
+        return Source(
+            str(file), file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX
+        )
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is no UTF-8 text"
         raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check its path.") from None
-    return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
 
 
 def parse_source(source: Source) -> dict[str, Any]:
@@ -161,24 +162,21 @@ def read_settings(
     made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
     file = Path(source.name) if source.text is not None else None
     permissions = _with_permissions(made, file)
-    variables = os.environ if environment is None else environment
-    resolver = Resolver(file, made.inputs, variables)
+    resolver = Resolver(file, made.inputs, os.environ if environment is None else environment)
     plain, secrets, missing = _resolved(made, resolver)
-    settings, problems = validated(plain, made, resolver.problems)
-    failed = any(problem.severity == "error" for problem in problems)
+    settings, problems = _validated(plain, made, resolver.problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
     problems = source.placed(problems)
-    if settings is None or failed:
+    if settings is None or any(problem.severity == "error" for problem in problems):
         return None, problems, made
     for name, values in secrets.items():
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
         settings.servers[name].hold(values, "; ".join(whys) or None)
     scripts = settings.cellblock.scripts
     if file is not None and scripts.dir is not None:
-        scripts = scripts.model_copy(update={"dir": file.absolute().parent / scripts.dir.expanduser()})
-        section = settings.cellblock.model_copy(update={"scripts": scripts})
-        settings = settings.model_copy(update={"cellblock": section})
+        place = file.absolute().parent / scripts.dir.expanduser()
+        settings = settings.with_section(scripts=scripts.model_copy(update={"dir": place}))
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
     settings.hold([*resolver.files, *permissions], warnings, file)
     return settings, problems, made
@@ -197,37 +195,45 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
     for name, entry in made.entries().items():
         entry = mapped(entry, partial(translated, client, file=file))
         origin = made.origins[name]
-        of_project = project is not None or origin[0] == PROJECTS_KEY
-        made.entries()[name], told = permissions.restricted(name, entry, of_project=of_project)
+        made.entries()[name], told = permissions.restricted(
+            name, entry, of_project=project is not None or origin[0] == PROJECTS_KEY
+        )
         if told:
-            message = f"by the client's own settings it is {', '.join(told)}"
-            hint = "Take the rule out there, or add the server to a file of your own."
-            made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
+            made.problems.append(
+                Problem(
+                    origin,
+                    f"by the client's own settings it is {', '.join(told)}",
+                    "Take the rule out there, or add the server to a file of your own.",
+                    "warning",
+                    at_key=True,
+                )
+            )
     return permissions.files
 
 
-def validated(
-    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem] | None = None
+def _validated(
+    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem]
 ) -> tuple[Settings | None, list[Problem]]:
     """Returns the settings that plain data say, if they can be used, and what is wrong with the file.
 
     Args:
         plain: The data of `made`.
         made: The file.
-        unresolved: The problems of references; None: none is resolved, and one that stands in `plain` may be anything.
+        unresolved: The problems of references.
     """
-    problems = [*made.problems]
-    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved or ()]
-    problems += entry_problems(made, SERVER_KEYS)
+    problems = [
+        *made.problems,
+        *(replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved),
+        *entry_problems(made, SERVER_KEYS),
+    ]
     try:
         return Settings.model_validate(plain), problems
     except ValidationError as error:
         # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
         reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
         for problem in dict.fromkeys([*of_validation(error, Settings, plain), *_misplaced_in(plain)]):
-            value = value_at(plain, problem.path) if unresolved is None else None
             path = made.path_in_file(problem.path)
-            if path not in reported and not (isinstance(value, str) and "${" in value):
+            if path not in reported:
                 problems.append(replace(problem, path=path))
         return None, problems
 
@@ -258,11 +264,9 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolver.origin = origin_of(ours)
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
-            if isinstance(file := resolved[name].get("envFile"), str) and "${" not in file:
-                given = resolved[name].get("env", {})
-                if is_object(given):
-                    variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
-                    resolved[name]["env"] = variables | given
+            file, given = resolved[name].get("envFile"), resolved[name].get("env", {})
+            if isinstance(file, str) and "${" not in file and is_object(given):
+                resolved[name]["env"] = resolver.variables(file, (SERVERS_KEY, name, "envFile")) | given
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
             if resolver.missing:
@@ -296,12 +300,11 @@ def applicable(old: Settings, new: Settings) -> tuple[Settings, list[str], list[
     """
     before, after = dict(_leaves(old.cellblock.model_dump())), dict(_leaves(new.cellblock.model_dump()))
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    live = sorted(name for name in differing if _is_live(name))
+    live = sorted(name for name in differing if any(f"{name}.".startswith(f"{one}.") for one in LIVE))
     section = old.cellblock
     for name in LIVE:
         section = _with(section, new.cellblock, name.split("."))
-    applied = new.model_copy(update={"cellblock": section})
-    return applied, live, sorted(set(differing) - set(live))
+    return new.model_copy(update={"cellblock": section}), live, sorted(set(differing) - set(live))
 
 
 def keeping(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
@@ -346,10 +349,6 @@ def behind(now: Settings, wanted: Settings) -> str:
     ]
     waiting = applicable(now, wanted)[2]
     return "; ".join([*kept, *(f"cellblock.{name} has changed, which needs a restart" for name in waiting)])
-
-
-def _is_live(name: str) -> bool:
-    return any(name == one or name.startswith(f"{one}.") for one in LIVE)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

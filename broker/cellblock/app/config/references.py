@@ -123,15 +123,18 @@ class Resolver:
 
     def _value(self, inner: str) -> str | None:
         """Returns what a reference stands for; None when it is none."""
-        if inner.startswith("file:"):
-            return self._secret(self._content(inner[len("file:") :].strip()))
-        if inner.startswith("keyring:"):
-            return self._secret(self._kept(inner[len("keyring:") :]))
-        if inner.startswith("input:"):
-            return self._input(inner[len("input:") :])
-        if inner.startswith("secret:"):
-            # Each principal has a value of its own: it is put in with each request.
-            return None
+        match inner.split(":", 1):
+            case ["file", name]:
+                return self._secret(self._content(name.strip()))
+            case ["keyring", name]:
+                return self._secret(self._kept(name))
+            case ["input", name]:
+                return self._input(name)
+            case ["secret", _]:
+                # Each principal has a value of its own: it is put in with each request.
+                return None
+            case _:
+                pass
         if (own := self._of_editor(inner)) is not None:
             return own
         found = _VARIABLE.fullmatch(inner)
@@ -226,13 +229,10 @@ class Resolver:
             return os.sep
         if inner not in ("workspaceFolder", "workspaceFolderBasename"):
             return None
-        folder = self.file.absolute().parent if self.file else None
-        if folder is not None and folder.name in EDITOR_FOLDERS:
-            folder = folder.parent
-        elif self.file is None or self.file.name != ".mcp.json":
-            folder = None
-        if folder is None:
+        file = Path() if self.file is None else self.file.absolute()
+        if file.parent.name not in EDITOR_FOLDERS and file.name != ".mcp.json":
             raise _Unresolved("this file belongs to no workspace", "Write the folder itself.")
+        folder = file.parent.parent if file.parent.name in EDITOR_FOLDERS else file.parent
         return str(folder) if inner == "workspaceFolder" else folder.name
 
 

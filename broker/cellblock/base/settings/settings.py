@@ -200,29 +200,30 @@ class Settings(BaseModel):
 
     def with_state_dir(self, path: Path | None) -> Settings:
         """Returns the same settings with another state directory, or unchanged for None."""
-        return self if path is None else self._with(state_dir=path)
+        return self if path is None else self.with_section(state_dir=path)
 
     def for_service(self) -> Settings:
         """Returns the same settings with an audit log, unless they say otherwise: others use the daemon."""
         audit = self.cellblock.audit
-        return self if audit == "off" or "calls" in audit else self._with(audit=["calls", *audit])
+        return self if audit == "off" or "calls" in audit else self.with_section(audit=["calls", *audit])
 
     def without_workers(self) -> Settings:
         """Returns the same settings for a process that runs no script: it starts no worker host and no compiler."""
-        return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
+        return self.with_section(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
 
     def for_one_run(self) -> Settings:
         """Returns the same settings for a process that runs one script: it boots no others."""
         pool = self.cellblock.pool
-        return self._with(pool=pool.model_copy(update={"warm": min(1, pool.warm)}))
+        return self.with_section(pool=pool.model_copy(update={"warm": min(1, pool.warm)}))
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""
         if profile is None:
             return self
-        return self._with(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
+        return self.with_section(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
 
-    def _with(self, **changed: Any) -> Settings:
+    def with_section(self, **changed: Any) -> Settings:
+        """Returns the same settings with other values in the `cellblock` section, which are not validated."""
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 

@@ -32,11 +32,12 @@ async def run(parsed: argparse.Namespace) -> int:
 
 
 async def _show(state_dir: Path) -> int:
-    config = {
-        "mcpServers": {"tracker": {"command": sys.executable, "args": ["-P", "-m", TRACKER]}},
-        "cellblock": {"upstream": {"connect_timeout_ms": 120_000}},
-    }
-    settings = parse_settings(config).with_state_dir(state_dir)
+    settings = parse_settings(
+        {
+            "mcpServers": {"tracker": {"command": sys.executable, "args": ["-P", "-m", TRACKER]}},
+            "cellblock": {"upstream": {"connect_timeout_ms": 120_000}},
+        }
+    ).with_state_dir(state_dir)
     code = SCRIPT.read_text(encoding="utf-8")
     _heading("The script")
     print(code)
@@ -108,8 +109,7 @@ def finish_date(start: date, hours: float) -> date:
     """The working day on which work of so many hours ends that starts on `start`."""
     if hours < 0:
         raise ValueError("hours must not be negative")
-    day = start
-    left = hours
+    day, left = start, hours
     while left > _HOURS_A_DAY or day.weekday() >= _SATURDAY:
         if day.weekday() < _SATURDAY:
             left -= _HOURS_A_DAY

@@ -84,7 +84,7 @@ def find_servers(clients: Sequence[str], project: Path | None) -> Search:
             except UnreadableFile as error:
                 search.unreadable[file] = error.why
                 continue
-            read = _common if client not in _READERS else _own
+            read = _own if client in _READERS else _common
             here = list(read(client, raw, file, project if file in own else None, place))
             search.files[file] = len(here)
             found += here
@@ -101,8 +101,9 @@ def find_servers(clients: Sequence[str], project: Path | None) -> Search:
 
 
 def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
-    of_project = one.project is not None
-    one.entry, one.restrictions = permissions.restricted(one.name, one.entry, of_project=of_project)
+    one.entry, one.restrictions = permissions.restricted(
+        one.name, one.entry, of_project=one.project is not None
+    )
     if _is_whole(one.entry):
         # A client that merges its files has it say something of this server.
         for other in found:
@@ -128,8 +129,9 @@ def _common(
         if is_object(entry):
             _take_trouble(one, config, path)
             known = {*SERVER_KEYS, *URL_KEYS, *TRANSPORT_KEYS, *TOOL_KEYS, *ON_KEYS, *APPROVALS}
-            timed = client in ("claude-code", "gemini")
-            if timed and _take_bound(one, entry, "timeout", "call_timeout_ms", 1):
+            if client in ("claude-code", "gemini") and _take_bound(
+                one, entry, "timeout", "call_timeout_ms", 1
+            ):
                 known.add("timeout")
             _leave(one, entry, known)
         yield one
@@ -177,14 +179,16 @@ def _codex(one: Found, entry: Mapping[str, Any]) -> None:
     _take_bound(one, entry, "startup_timeout_ms", "connect_timeout_ms", 1)
     _take_bound(one, entry, "startup_timeout_sec", "connect_timeout_ms", 1000)
     _take_bound(one, entry, "tool_timeout_sec", "call_timeout_ms", 1000)
-    read = ("http_headers", "env_http_headers", "bearer_token_env_var", "env_vars")
-    times = ("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec")
-    _leave(one, entry, {*_CODEX_KEYS, *read, *times})
+    _leave(one, entry, {*_CODEX_KEYS, *_CODEX_READ})
 
 
 _CODEX_KEYS: Final = (
     *("command", "args", "env", "cwd", "url", "enabled", "enabled_tools", "disabled_tools"),
     *APPROVALS,
+)
+_CODEX_READ: Final = (
+    *("http_headers", "env_http_headers", "bearer_token_env_var", "env_vars"),
+    *("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec"),
 )
 
 

@@ -61,10 +61,9 @@ class Client:
     @property
     def detected(self) -> bool:
         """Says whether the client seems to be on this machine: by its program, its file, or that file's folder."""
-        if self.program is not None and shutil.which(self.program):
-            return True
+        has_program = self.program is not None and shutil.which(self.program) is not None
         # `~` itself is there on every machine.
-        return any(file.exists() or _is_own_folder(file.parent) for file in self.files())
+        return has_program or any(file.exists() or _is_own_folder(file.parent) for file in self.files())
 
     def key(self, data: Mapping[str, Any]) -> KeyPath:
         """Returns the keys to Cellblock's entry in a file with this data."""
@@ -79,17 +78,9 @@ def _is_own_folder(folder: Path) -> bool:
     return folder.is_dir() and folder not in (Path.home(), settings_folder())
 
 
-def _home(*names: str) -> Callable[[], tuple[Path, ...]]:
-    return lambda: tuple(Path.home() / name for name in names)
-
-
-def _config(*names: str) -> Callable[[], tuple[Path, ...]]:
-    """Returns what gives files in `~/.config`, on macOS too: these programs look there."""
-    return lambda: tuple(dot_config() / name for name in names)
-
-
-def _settings(*names: str) -> Callable[[], tuple[Path, ...]]:
-    return lambda: tuple(settings_folder() / name for name in names)
+def _in(folder: Callable[[], Path], *names: str) -> Callable[[], tuple[Path, ...]]:
+    """Returns what gives files in a folder that is asked for when they are: the environment may name it."""
+    return lambda: tuple(folder() / name for name in names)
 
 
 def _below(variable: str, name: str, otherwise: str) -> Callable[[], tuple[Path, ...]]:
@@ -106,8 +97,11 @@ def _typed(launch: Launch) -> dict[str, Any]:
 
 
 def _codex(launch: Launch) -> dict[str, Any]:
-    bounds = {"startup_timeout_sec": START_SECONDS, "tool_timeout_sec": LONGEST_CALL_SECONDS}
-    return {**_plain(launch), **bounds}
+    return {
+        **_plain(launch),
+        "startup_timeout_sec": START_SECONDS,
+        "tool_timeout_sec": LONGEST_CALL_SECONDS,
+    }
 
 
 def _gemini(launch: Launch) -> dict[str, Any]:
@@ -119,8 +113,12 @@ def _zed(launch: Launch) -> dict[str, Any]:
 
 
 def _opencode(launch: Launch) -> dict[str, Any]:
-    command = [launch.command, *launch.args]
-    return {"type": "local", "command": command, "enabled": True, "timeout": START_SECONDS * 1000}
+    return {
+        "type": "local",
+        "command": [launch.command, *launch.args],
+        "enabled": True,
+        "timeout": START_SECONDS * 1000,
+    }
 
 
 def _goose(launch: Launch) -> dict[str, Any]:
@@ -148,7 +146,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "claude-desktop": Client(
         "Claude Desktop",
-        _settings("Claude/claude_desktop_config.json"),
+        _in(settings_folder, "Claude/claude_desktop_config.json"),
         None,
         ("mcpServers",),
         _plain,
@@ -156,7 +154,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "cursor": Client(
         "Cursor",
-        _home(".cursor/mcp.json"),
+        _in(Path.home, ".cursor/mcp.json"),
         ".cursor/mcp.json",
         ("mcpServers",),
         _plain,
@@ -165,13 +163,13 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "vscode": Client(
         "VS Code",
-        _settings(*(f"{code}/User/mcp.json" for code in CODES)),
+        _in(settings_folder, *(f"{code}/User/mcp.json" for code in CODES)),
         ".vscode/mcp.json",
         ("servers",),
         _typed,
         "Run `MCP: List Servers` in VS Code's command palette, and start it.",
         "code",
-        _settings(*(f"{code}/User/settings.json" for code in CODES)),
+        _in(settings_folder, *(f"{code}/User/settings.json" for code in CODES)),
     ),
     "codex": Client(
         "Codex",
@@ -184,7 +182,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "gemini": Client(
         "Gemini CLI",
-        _home(".gemini/settings.json"),
+        _in(Path.home, ".gemini/settings.json"),
         ".gemini/settings.json",
         ("mcpServers",),
         _gemini,
@@ -193,7 +191,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "windsurf": Client(
         "Windsurf",
-        _home(".codeium/windsurf/mcp_config.json"),
+        _in(Path.home, ".codeium/windsurf/mcp_config.json"),
         None,
         ("mcpServers",),
         _plain,
@@ -202,7 +200,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "zed": Client(
         "Zed",
-        _config("zed/settings.json"),
+        _in(dot_config, "zed/settings.json"),
         ".zed/settings.json",
         ("context_servers",),
         _zed,
@@ -211,7 +209,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "opencode": Client(
         "opencode",
-        _config("opencode/opencode.json", "opencode/opencode.jsonc"),
+        _in(dot_config, "opencode/opencode.json", "opencode/opencode.jsonc"),
         "opencode.json",
         ("mcp",),
         _opencode,
@@ -220,7 +218,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "goose": Client(
         "goose",
-        _config("goose/config.yaml"),
+        _in(dot_config, "goose/config.yaml"),
         None,
         ("extensions",),
         _goose,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import ValidationError
 
@@ -68,6 +68,16 @@ class Step:
     secrets: tuple[str, ...] = ()
 
     @property
+    def restrictions(self) -> tuple[str, ...]:
+        """Says what the client's other settings add to what is written."""
+        return self.found.restrictions if self.fate == "added" else ()
+
+    @property
+    def left(self) -> list[str]:
+        """Names what of the entry is not carried over into what is written."""
+        return self.found.left if self.fate == "added" else []
+
+    @property
     def source(self) -> str:
         """Says where the server comes from, for people."""
         return f"{CLIENTS[self.found.client].title}, {shown_path(self.found.file)}"
@@ -85,12 +95,7 @@ class Step:
         if not is_object(entry):
             return "?"
         command = entry.get("command")
-        if isinstance(command, str):
-            return command or "?"
-        try:
-            return urlsplit(str(entry.get("url"))).hostname or "?"
-        except ValueError:
-            return "?"
+        return (command if isinstance(command, str) else _parts(str(entry.get("url"))).hostname) or "?"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the step for machines; no values."""
@@ -103,8 +108,8 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
-            "restrictions": list(self.found.restrictions if self.fate == "added" else ()),
-            "left": self.found.left if self.fate == "added" else [],
+            "restrictions": list(self.restrictions),
+            "left": self.left,
         }
 
 
@@ -138,9 +143,8 @@ class Plan:
         """Returns the variables that have to be set for the new servers, each with the first that needs it."""
         needed: dict[str, Step] = {}
         for step in self.steps:
-            if step.fate == "added":
-                for name in step.secrets:
-                    needed.setdefault(name, step)
+            for name in step.secrets:
+                needed.setdefault(name, step)
         return needed
 
     @property
@@ -230,8 +234,7 @@ def _starts_cellblock(words: Sequence[str]) -> bool:
     may be a folder of the name."""
     program = PurePath(words[0]).name if words else ""
     if program == "env":
-        rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
-        return _starts_cellblock(rest)
+        return _starts_cellblock([one for one in words[1:] if "=" not in one and not one.startswith("-")])
     if _PYTHON.fullmatch(program):
         return any(option == "-m" and _OWN_MODULE.fullmatch(module) for option, module in pairwise(words[1:]))
     if program not in _RUNNERS:
@@ -381,9 +384,8 @@ class Secrets:
         value = unescaped(value)
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
         for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
-            if name not in self.variables and self.kept(name) not in (None, value):
-                continue
-            if self.variables.setdefault(name, value) == value:
+            is_free = name in self.variables or self.kept(name) in (None, value)
+            if is_free and self.variables.setdefault(name, value) == value:
                 return name
         raise AssertionError  # the numbers do not end
 
@@ -420,12 +422,8 @@ def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
 
 def _address(url: str, server: str, replaced: Any) -> str:
     """Returns a URL with references for its password and for query values that are secrets."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return url
-    if password and looks_secret("password", password):
+    parts = _parts(url)
+    if parts.password and looks_secret("password", parts.password):
         # By its place: the same word may stand elsewhere in the URL.
         user, _, rest = parts.netloc.rpartition("@")
         name, _, written = user.partition(":")
@@ -467,7 +465,8 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
         reached = _program(command, entry)
         args = entry.get("args")
         words = [str(word) for word in (args if is_array(args) else ())]
-        yield f"runs {' '.join(map(_word, (reached, *words)))}", any(word in _IS_CODE for word in words)
+        shown = (shlex.quote(spelled_out(word)) for word in (reached, *words))
+        yield f"runs {' '.join(shown)}", not _IS_CODE.isdisjoint(words)
     for key, value in entry.items():
         if key in ("env", "headers") and is_object(value):
             for name, text in value.items():
@@ -478,16 +477,17 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
         yield f"gives {', '.join(found)} to {_origin(reached)}", False
 
 
-def _word(word: str) -> str:
-    return shlex.quote(spelled_out(word))
-
-
 def _origin(reached: str) -> str:
-    try:
-        parts = urlsplit(reached)
-    except ValueError:
-        return reached
+    parts = _parts(reached)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else reached
+
+
+def _parts(url: str) -> SplitResult:
+    """Returns the parts of a URL; empty ones of what is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _program(command: str, entry: Mapping[str, Any]) -> str:

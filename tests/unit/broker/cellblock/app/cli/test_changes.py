@@ -121,7 +121,7 @@ def test_a_recorded_result_that_does_not_fit() -> None:
 def test_where_it_is_said() -> None:
     after = copy.deepcopy(OUTPUT)
     del issue(after)["title"]
-    found = compared("tracker.list_issues", CODE, [INPUT, OUTPUT], [INPUT, after], [SENT], [GOT])
+    found = [*compared("tracker.list_issues", CODE, [INPUT, OUTPUT], [INPUT, after], [SENT], [GOT])]
     assert [one.place for one in found] == ["tracker.list_issues output/issues/0/title"]
 
 

@@ -13,7 +13,7 @@ from support.shown_runs import HOSTILE, bare, run_id, whole_run
 
 def lines_of(heading: str, width: int = 100, **options: int | bool) -> list[str]:
     run = whole_run(**options)  # type: ignore[arg-type]
-    return next(part.lines for part in parts(run, width, Painter(None)) if part.heading.startswith(heading))
+    return next(lines for name, lines in parts(run, width, Painter(None)).items() if name.startswith(heading))
 
 
 @pytest.mark.parametrize("width", [1, 5, 20, 40, 80, 200])
@@ -25,7 +25,7 @@ def test_a_run_fits_any_window_and_its_texts_control_nothing(
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1" if colours else "")
     run = whole_run(logs=210, calls=510, ended=ended)
-    shown = [line for part in parts(run, width, Painter(io.StringIO())) for line in part.lines]
+    shown = [line for lines in parts(run, width, Painter(io.StringIO())).values() for line in lines]
     assert colours == any("\x1b[" in line for line in shown)
     for line in shown:
         assert columns(bare(line)) <= width
@@ -100,7 +100,7 @@ def test_a_run_that_waits_says_so_and_has_no_times() -> None:
     }
     run: dict[str, Any] = whole_run() | waits
     assert title("x", run) == "run x: waits for you"
-    shown = {part.heading: part.lines for part in parts(run, 80, Painter(None))}
+    shown = parts(run, 80, Painter(None))
     assert [line.split(maxsplit=1) for line in shown["RUN"][:2]] == [
         ["outcome", "waits for you"],
         ["state", "waits for you"],
