@@ -5,9 +5,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from fuzz import typescript
 from fuzz.mutate import Mutator
-from fuzz.oracle import CAP, Outcome, examine
+from fuzz.oracle import CAP, Outcome, agree, decode, examine
 
 SAMPLE_EVERY: Final = 50
 """Every so many streams one is kept for the comparison with the sandbox's decoder, and its memory is traced."""
@@ -61,9 +60,9 @@ def fuzz(frames: int, seed: int) -> Found:
         if hash(outcome.behaviour) not in seen:
             seen.add(hash(outcome.behaviour))
             mutator.keep(stream)
-    answers = typescript.decode([stream for stream, _ in sample])
+    answers = decode([stream for stream, _ in sample])
     for (stream, outcome), answer in zip(sample, answers, strict=True):
-        found.both_accept += typescript.agree(stream, outcome, answer)
+        found.both_accept += agree(stream, outcome, answer)
     found.behaviours, found.compared = len(seen), len(sample)
     return found
 

@@ -96,8 +96,7 @@ async def test_the_audit_log_of_a_daemon_names_no_session(tmp_path: Path) -> Non
         state = json.loads((await served.ask("GET", "/dashboard/state", headers=served.auth)).body)
         (run,) = state["recent"]
         assert run["client"].startswith("http session ")
-    lines = (tmp_path / "s" / "audit.jsonl").read_text().splitlines()
-    began, ended = map(json.loads, lines)
+    began, ended = map(json.loads, (tmp_path / "s" / "audit.jsonl").read_text().splitlines())
     assert (began["event"], ended["event"], began["client"]) == ("run", "run_end", run["client"])
     # 16 characters of a hash: the session's id would let its reader in.
     assert len(run["client"]) == len("http session ") + 16
@@ -243,9 +242,9 @@ async def test_nothing_of_a_login_is_logged(tmp_path: Path) -> None:
     async with daemon(tmp_path, **WAITING, log={"level": "debug", "file": str(tmp_path / "log")}) as own:
         cookie, key = await login(own)
         run = await parked(own, CODE)
-        path = f"/dashboard/parked/{run}/deny"
         headers = {"Cookie": cookie, "X-Cellblock-Key": key}
-        assert (await own.ask("POST", path, headers=headers, body=b"")).status == 200
+        denied = await own.ask("POST", f"/dashboard/parked/{run}/deny", headers=headers, body=b"")
+        assert denied.status == 200
     said = (tmp_path / "log").read_text() + (tmp_path / "s" / "audit.jsonl").read_text()
     assert run in said and "declined" in said
     assert key not in said and cookie.partition("=")[2] not in said

@@ -21,6 +21,8 @@ from support.worker_owner import MIB
 MAX_BODY_BYTES = 65536
 
 
+PING = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+
 BOUNDS = {
     f"cellblock.serve.http.server.{name}": value
     for name, value in {
@@ -151,10 +153,9 @@ async def test_targets_in_other_forms_reach_nothing(served: Daemon, target: str)
 async def test_without_the_token_everything_is_401(served: Daemon, shown: str | None) -> None:
     assert served.token
     shows = {} if shown is None else {"Authorization": shown.replace("TOKEN", served.token)}
-    headers = {**MCP_HEADERS, **shows}
     for path in ("/mcp", "/", "/admin", "/../mcp", f"/mcp?access_token={served.token}"):
         for method in ("POST", "GET", "OPTIONS", "PUT"):
-            bare(await served.ask(method, path, headers=headers), 401)
+            bare(await served.ask(method, path, headers={**MCP_HEADERS, **shows}), 401)
 
 
 async def test_own_pages_and_names_are_accepted(served: Daemon) -> None:
@@ -216,18 +217,17 @@ async def test_a_body_that_is_too_large_or_does_not_end_is_refused(served: Daemo
 
 async def drips(served: Daemon, head: bytes) -> None:
     """Sends headers a byte at a time, without end, until the daemon hangs up."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(head)
+    async with holding(served) as [(reader, writer)]:
+        writer.write(head)
 
-    async def drip() -> None:
-        while not writer.is_closing():
-            writer.write(b"x")
-            await asyncio.sleep(0.02)
+        async def drip() -> None:
+            while not writer.is_closing():
+                writer.write(b"x")
+                await asyncio.sleep(0.02)
 
-    dripping = asyncio.create_task(drip())
-    assert await within(_rest(reader)) == b""
-    await within(dripping)
-    writer.close()
+        dripping = asyncio.create_task(drip())
+        assert await within(_rest(reader)) == b""
+        await within(dripping)
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
@@ -243,20 +243,17 @@ async def test_slow_headers_are_hung_up_on(served: Daemon) -> None:
 
 
 async def test_slow_headers_of_a_second_request_are_hung_up_on(served: Daemon) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(served.request("GET", "/livez"))
-    assert (await within(read_answer(reader))).status == 200
-    writer.write(b"GET /livez HTTP/1.1\r\n")
-    assert await within(_rest(reader)) == b""
-    writer.close()
+    async with holding(served) as [(reader, writer)]:
+        writer.write(served.request("GET", "/livez"))
+        assert (await within(read_answer(reader))).status == 200
+        writer.write(b"GET /livez HTTP/1.1\r\n")
+        assert await within(_rest(reader)) == b""
 
 
 async def test_silent_connections_are_bounded_in_number_and_time(served: Daemon) -> None:
     """A flood of half-open connections is cut off, and the daemon answers again."""
-    flood = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", served.port) for _ in range(120)))
-    await within(asyncio.gather(*(_rest(reader) for reader, _ in flood)))
-    for _, writer in flood:
-        writer.close()
+    async with holding(served, 120) as flood:
+        await within(asyncio.gather(*(_rest(reader) for reader, _ in flood)))
     assert (await served.ask("GET", "/livez")).status == 200
 
 
@@ -344,14 +341,13 @@ async def test_without_a_token_the_rest_still_holds(tmp_path: Path) -> None:
             bare(await running.ask(headers={**MCP_HEADERS, "Host": f"evil.example:{running.port}"}), 403)
         first = await running.ask(headers=MCP_HEADERS)
         session = {**MCP_HEADERS, "Mcp-Session-Id": first.headers["mcp-session-id"]}
-        ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
-        statuses = [(await running.ask(headers=MCP_HEADERS, body=ping)).status for _ in range(8)]
+        statuses = [(await running.ask(headers=MCP_HEADERS, body=PING)).status for _ in range(8)]
         assert statuses[-3:] == [429] * 3
         refused = await running.ask(headers=MCP_HEADERS)
         bare(refused, 429)
         assert int(refused.headers["retry-after"]) > 0
         # Another client is not held up; and session ids that are made up are no clients.
-        assert (await running.ask(headers=session, body=ping)).status == 200
+        assert (await running.ask(headers=session, body=PING)).status == 200
         bare(await running.ask(headers={**MCP_HEADERS, "Mcp-Session-Id": "a" * 32}), 429)
 
 
@@ -374,10 +370,13 @@ Held = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @contextlib.asynccontextmanager
 async def holding(metered: Daemon, number: int = 1) -> AsyncIterator[list[Held]]:
-    held = [await asyncio.open_connection("127.0.0.1", metered.port) for _ in range(number)]
-    yield held
-    for _, writer in held:
-        writer.transport.abort()
+    opening = (asyncio.open_connection("127.0.0.1", metered.port) for _ in range(number))
+    held = await asyncio.gather(*opening)
+    try:
+        yield held
+    finally:
+        for _, writer in held:
+            writer.transport.abort()
 
 
 async def asked(held: Held, request: bytes) -> bytes:
@@ -514,19 +513,13 @@ async def test_what_a_run_does_not_need_is_not_held(small: Daemon) -> None:
     process = psutil.Process(small.process.pid)
     before = process.memory_info().rss
     body = call(SLEEP, "[" + "{}," * (JUNK_BYTES // 3) + "0]")
-    writers: list[asyncio.StreamWriter] = []
-    try:
-        for _ in range(REQUESTS):
-            _, writer = await asyncio.open_connection("127.0.0.1", small.port)
-            writers.append(writer)
+    async with holding(small, REQUESTS) as held:
+        for _, writer in held:
             writer.write(small.request("POST", "/mcp", headers=await opened(small), body=body))
             await writer.drain()
         await small.until_live(REQUESTS)
         grown = process.memory_info().rss - before
         assert grown < BOUND_BYTES, f"{grown / MIB:.0f} MiB"
-    finally:
-        for writer in writers:
-            writer.transport.abort()
     await small.until_live(0)
 
 
@@ -541,8 +534,7 @@ async def test_large_requests_are_refused_with_what_to_do(small: Daemon) -> None
         head, answer = await said(small, small.request("POST", "/mcp", headers=headers, body=body))
         assert (head.status, answer["id"]) == (status, None)
         assert told in answer["error"]["message"]
-    ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
-    assert (await said(small, small.request("POST", "/mcp", headers=headers, body=ping)))[0].status == 200
+    assert (await said(small, small.request("POST", "/mcp", headers=headers, body=PING)))[0].status == 200
 
 
 async def test_one_client_takes_its_part_of_memory_and_no_more(small: Daemon) -> None:
@@ -550,10 +542,8 @@ async def test_one_client_takes_its_part_of_memory_and_no_more(small: Daemon) ->
     mine, other = await opened(small), await opened(small)
     part = HELD_BYTES // 4
     slow = small.request("POST", "/mcp", headers={**mine, "Content-Length": str(part)})
-    ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
-    large = small.request("POST", "/mcp", headers=mine, body=ping + b" " * 200_000)
-    _, writer = await asyncio.open_connection("127.0.0.1", small.port)
-    try:
+    large = small.request("POST", "/mcp", headers=mine, body=PING + b" " * 200_000)
+    async with holding(small) as [(_, writer)]:
         writer.write(slow + b" " * (part - 100_000))
         await writer.drain()
 
@@ -564,7 +554,5 @@ async def test_one_client_takes_its_part_of_memory_and_no_more(small: Daemon) ->
         answer = await until_found(refused, "it is refused")
         assert "Wait for their answers" in answer["error"]["message"]
         for headers in (other, mine):
-            request = small.request("POST", "/mcp", headers=headers, body=ping)
+            request = small.request("POST", "/mcp", headers=headers, body=PING)
             assert (await said(small, request))[0].status == 200
-    finally:
-        writer.transport.abort()

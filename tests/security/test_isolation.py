@@ -33,11 +33,10 @@ def broker_with(folder: Path, isolation: str) -> Broker:
 
 async def deno_of(broker: Broker) -> psutil.Process:
     """The one warm Deno of a broker's host, booted and under its limits."""
-    host = broker.host_pid
     found: list[psutil.Process] = []
 
     def one_that_is_booted() -> bool:
-        found[:] = workers_of(host)
+        found[:] = workers_of(broker.host_pid)
         try:
             return len(found) == 1 and found[0].rlimit(psutil.RLIMIT_NOFILE)[0] == confinement.MAX_OPEN_FILES
         except psutil.Error:

@@ -340,8 +340,7 @@ async def test_the_next_host_finds_one_whose_host_and_launcher_were_killed(kind:
 
 async def test_a_host_whose_launcher_was_killed_keeps_its_workers(native: Native, tmp_path: Path) -> None:
     """While the host cannot yet have noticed, and at any time after."""
-    pool = {"warm": 2, "capacity": 2}
-    async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
+    async with Broker(settings(tmp_path, isolation="required", pool={"warm": 2, "capacity": 2})) as broker:
         await warmed(broker)
         host = host_of(broker)
         workers = await steady(lambda: workers_of(host.pid), "warm workers")

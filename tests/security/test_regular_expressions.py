@@ -140,10 +140,9 @@ def inline_uses(module: str, tree: ast.Module, methods: Mapping[str, set[str]]) 
         text = written(node.args[0])
         flags = "".join(ast.unparse(word.value) for word in node.keywords if word.arg == "flags")
         if text is not None:
-            multiline = re.MULTILINE if "MULTILINE" in flags else 0
-            place = f"{module}:{node.lineno}"
             known = methods.get(names.get(node, ""), set()) | {node.func.attr} - {"compile"}
-            yield Use(place, re.compile(text, multiline), frozenset(known or {"finditer"}))
+            found = re.compile(text, re.MULTILINE if "MULTILINE" in flags else 0)
+            yield Use(f"{module}:{node.lineno}", found, frozenset(known or {"finditer"}))
 
 
 def written(node: ast.expr) -> str | None:

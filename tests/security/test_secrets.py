@@ -230,9 +230,8 @@ async def test_no_canary_with_postgresql_there_or_away(served: Daemon, postgres:
 def test_what_is_wrong_with_them_is_said_without_them(
     state: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    section = {"cellblock": {"state": {"key": KEY, **state}}}
     config = tmp_path / "cellblock.json"
-    config.write_text(json.dumps(section))
+    config.write_text(json.dumps({"cellblock": {"state": {"key": KEY, **state}}}))
     for words in (("config", "check"), ("runs", "list"), ("runs", "list", "--json")):
         main([*words, "--config", str(config), "--state-dir", str(tmp_path / "s")])
     told = capsys.readouterr()

@@ -191,9 +191,9 @@ def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[
 
 def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
     """The same program with other arguments and another root, in someone's session, is not ours to end."""
-    ours = bubblewrap.BUNDLE_INSIDE
     # What is there are paths of this machine, which may have that name in them.
-    moved = [part if Path(part).exists() else part.replace(ours, "/other") for part in argv]
+    inside = bubblewrap.BUNDLE_INSIDE
+    moved = [part if Path(part).exists() else part.replace(inside, "/other") for part in argv]
     with start([part for part in moved if part != "--new-session"]) as outer:
         child = first_child(outer)
         outer.kill()

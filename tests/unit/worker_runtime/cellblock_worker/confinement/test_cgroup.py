@@ -85,8 +85,7 @@ def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[st
     process, said = entered
     output, _ = process.communicate("", timeout=30)
     assert process.returncode == 0
-    left = [path for path in said["paths"] if Path(path).exists() or Path(path).name in output]
-    assert left == []
+    assert [path for path in said["paths"] if Path(path).exists() or Path(path).name in output] == []
 
 
 def test_the_group_of_a_host_that_was_killed_is_removed_by_the_next_and_one_in_use_is_not(

@@ -223,8 +223,11 @@ def test_far_branches_are_reached() -> None:
 def test_another_architecture_and_x32_are_unknown() -> None:
     program = assembled({1: [Branch((), ALLOW)]}, otherwise=ALLOW)
     assert decide(program, X86_64, 1) == ALLOW
-    i386_by_int_0x80 = (0x40000003, 1)
-    for call in (i386_by_int_0x80, (X86_64, 0x40000001), (X86_64, WORD)):
+    for call in (
+        (0x40000003, 1),  # i386, by int 0x80
+        (X86_64, 0x40000001),
+        (X86_64, WORD),
+    ):
         assert decide(program, *call) == UNKNOWN
 
 

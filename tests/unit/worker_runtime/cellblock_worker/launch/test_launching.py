@@ -156,8 +156,7 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
 async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: Launcher) -> None:
     held: list[int] = []
     for _ in range(3 * LOOK_ORDERS):
-        child = await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {}))
-        ended(child)
+        ended(await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {})))
         held.append(psutil.Process(launcher.pid).num_fds())
     assert max(held) <= held[0] + LOOK_ORDERS
 

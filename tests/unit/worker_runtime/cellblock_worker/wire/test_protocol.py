@@ -18,7 +18,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameDecoder, FrameError, encode_frame, pack_header
 from cellblock_worker.wire.loop_socket import LoopSocket, Watch
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
-from fuzz import oracle, typescript
+from fuzz import oracle
 from fuzz.campaign import fuzz
 from fuzz.mutate import packed
 from support.nesting import listed, nested
@@ -443,11 +443,11 @@ def test_a_decoder_that_depends_on_chunks_is_a_violation(monkeypatch: pytest.Mon
 )
 def test_a_disagreement_of_the_decoders_is_a_violation(sandbox: dict[str, Any], said: str) -> None:
     with pytest.raises(oracle.Violation, match=said):
-        typescript.agree(STREAM, oracle.examine(STREAM, [STREAM]), sandbox)
+        oracle.agree(STREAM, oracle.examine(STREAM, [STREAM]), sandbox)
 
 
 def test_what_the_host_refuses_the_sandbox_must_refuse() -> None:
     broken = STREAM[:4] + b"\x00\x01" + STREAM[6:]
     outcome = oracle.examine(broken, [broken])
     with pytest.raises(oracle.Violation, match="accepts what the host refuses"):
-        typescript.agree(broken, outcome, {"frames": [], "pending": len(broken)})
+        oracle.agree(broken, outcome, {"frames": [], "pending": len(broken)})

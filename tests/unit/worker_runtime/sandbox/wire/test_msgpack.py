@@ -12,7 +12,7 @@ import msgspec
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from fuzz.mutate import packed
-from fuzz.typescript import answered
+from fuzz.oracle import answered
 
 # Reads {"encode": [header], "decode": [base64]}; answers each with the base64 or header, or the error's name.
 PROGRAM = """

@@ -354,7 +354,7 @@ OPEN = "open to other machines"
         ("0.0.0.0:1", {"authenticated", "encrypted", "named"}, None),
         ("192.0.2.1:1", {"authenticated", "encrypted"}, None),
     ],
-    ids=str,
+    ids=lambda one: " and ".join(sorted(one)) if isinstance(one, set) else str(one),
 )
 def test_what_protection_an_address_needs(text: str, has: set[str], refused: str | None) -> None:
     """None on the loopback; elsewhere a token and TLS, and names where it is every address."""

@@ -58,8 +58,16 @@ FILES = ServerEntry(
     tools=(BARE, READ),
     by_export={"read_file": READ, "bare": BARE},
 )
-GIT = ServerEntry("git", "Git", "git", tools=(ToolEntry("log", "log", "Shows the history of files."),))
-CATALOG = Catalog(1, {"files": FILES, "git": GIT}, {"down": "no such command"})
+CATALOG = Catalog(
+    1,
+    {
+        "files": FILES,
+        "git": ServerEntry(
+            "git", "Git", "git", tools=(ToolEntry("log", "log", "Shows the history of files."),)
+        ),
+    },
+    {"down": "no such command"},
+)
 
 
 def ask(operation: Any, *arguments: Any) -> Any:

@@ -371,8 +371,10 @@ def test_hostile_catalog_is_indexed_within_bounds() -> None:
     branchy = nested(
         10, lambda schema: {"anyOf": [schema] * 500, "oneOf": [schema] * 500}, {"properties": {"leaf": {}}}
     )
-    odd: Any = {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3}
-    schemas: list[Any] = [deep, wide, branchy, odd, True, False, None, {"properties": []}]
+    schemas: list[Any] = [
+        *(deep, wide, branchy, True, False, None, {"properties": []}),
+        {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3},
+    ]
     tools = [
         *(
             ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, schema)
@@ -410,8 +412,7 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     index.search("warm the vocabulary of lettre pares")
     took = sorted(seconds_of(partial(index.search, entry["query"])) for entry in relevance())
     median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
-    figures = (build * 1e3, median * 1e3, p95 * 1e3)
-    print("\n{} tools: build {:.0f} ms, search p50 {:.2f} p95 {:.2f} ms".format(len(index), *figures))
+    print(f"\n{len(index)} tools: build {build * 1e3:.0f} ms, p50 {median * 1e3:.2f} p95 {p95 * 1e3:.2f} ms")
     assert len(index) > 1000
     # Several times what a quiet machine takes (55 ms, 0.6 ms, 1.7 ms): these guard against a change of order.
     assert build < 1.5

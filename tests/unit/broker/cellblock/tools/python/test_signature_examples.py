@@ -13,7 +13,6 @@ Where the specification's examples and its algorithm differ, the algorithm stand
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Optional, TypedDict, Union
@@ -495,5 +494,5 @@ async def test_explicit_schema_override(told: pytest.LogCaptureFixture) -> None:
     assert await gives(custom_tool, custom_field="b") == {"result": "b"}
 
 
-def test_examples_are_plain_functions_still() -> None:
-    assert asyncio.run(get_temperature("SF")) == 72.5
+async def test_examples_are_plain_functions_still() -> None:
+    assert await get_temperature("SF") == 72.5

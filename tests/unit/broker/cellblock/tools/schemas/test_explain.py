@@ -54,8 +54,7 @@ SHAPE: dict[str, Any] = {
     ],
 )
 def test_the_hint_is_one_corrective_action(schema: Any, value: Any, hint: str) -> None:
-    violation: Any = InputValidator(schema).check(value)
-    assert corrective_hint(violation, nearest_names) == hint
+    assert corrective_hint(InputValidator(schema).check(value), nearest_names) == hint  # pyright: ignore
 
 
 @pytest.mark.parametrize(
@@ -266,8 +265,7 @@ def test_verdicts_agree_with_the_reference_implementation(schema: Any) -> None:
 
 def _blames(error: Any, path: str) -> bool:
     """Whether an error of the reference, or one inside it, is at the place or at its parent."""
-    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path]
-    own = "".join("/" + part for part in parts)
+    own = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path)
     return (
         path in (own, "")
         or path.rpartition("/")[0] == own

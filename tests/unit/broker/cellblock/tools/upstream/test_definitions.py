@@ -340,7 +340,8 @@ async def test_a_list_without_end_or_measure_is_read_as_far_as_it_goes(
     read = await read_pages(pages, **kind)
     assert [tool.name for tool in read.kept] == kept
     assert len(read.left_out) == left_out
-    assert note in read.notes[0] and len(read.notes) < 3
+    assert note in read.notes[0]
+    assert len(read.notes) < 3
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:

@@ -256,12 +256,10 @@ def test_servers_are_asked_for_what_is_written(
     assert wanted_level() == wanted
 
 
-REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))
-
-
 async def written(path: Path, *chunks: str, on_said: Callable[[str], None] = lambda _: None) -> None:
     """Writes chunk by chunk, as a process would."""
-    async with stderr_log(path, REDACTOR, on_said) as (sink, _):
+    redactor = Redactor(ServerConfig(command="x", env={"API_KEY": "s3cret-value"}))
+    async with stderr_log(path, redactor, on_said) as (sink, _):
         for chunk in chunks:
             await asyncio.to_thread(sink.write, chunk)
             await asyncio.to_thread(sink.flush)

@@ -372,9 +372,8 @@ async def test_what_the_machine_lacks_is_said_and_not_raised(
 
 def test_messages_come_whole_however_they_are_cut() -> None:
     sent = encode({"id": 1, "result": "é\ud800"}) + encode({"method": "x"})
-    decoder, found = Decoder(), []
-    for index in range(len(sent)):
-        found += decoder.feed(sent[index : index + 1])
+    decoder = Decoder()
+    found = [message for index in range(len(sent)) for message in decoder.feed(sent[index : index + 1])]
     assert found == Decoder().feed(sent)
     assert [message.get("id") for message in found] == [1, None]
     assert found[0]["result"] == "é\ud800"

@@ -141,8 +141,9 @@ async def test_lines_end_as_the_engine_ends_them(faults: Faults, end: str, types
     code += f"{end}'💥'; r.taskz;\t'\u2028'; noName;"
     found = await faults(code, typescript=bool(types))
     # The first line, on which the import comes before, has no fault.
-    places = [counted(code, code.index(word)) for word in ("taskz", "noName")]
-    assert [(fault.line, fault.column) for fault in found] == places
+    assert [(fault.line, fault.column) for fault in found] == [
+        counted(code, code.index(word)) for word in ("taskz", "noName")
+    ]
     assert found[0].hint == "Did you mean `tasks`? It has: tasks."
 
 

@@ -268,21 +268,25 @@ async def asked(status: int, challenge: str) -> list[str | None]:
     return [*tokens.said, tokens.problem]
 
 
+LACKS = 'Bearer error="insufficient_scope"'
+
+
 @pytest.mark.parametrize(
-    ("scope", "said"),
+    ("status", "challenge", "said"),
     [
-        (', scope="pages:read pages:write"', "pages:read pages:write"),
-        # In other characters they are not quoted.
-        *((scope, None) for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')),
+        (403, f'{LACKS}, scope="pages:read pages:write"', ["lacks pages:read pages:write", "before"]),
+        # Scopes in other characters are not quoted.
+        *(
+            (403, LACKS + scope, ["lacks None", "before"])
+            for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')
+        ),
+        # Another refusal says nothing of the login.
+        (403, "Bearer", ["before"]),
+        (200, "", [None]),
     ],
 )
-async def test_scopes_that_are_missing_are_named(scope: str, said: str | None) -> None:
-    assert await asked(403, f'Bearer error="insufficient_scope"{scope}') == [f"lacks {said}", "before"]
-
-
-async def test_another_refusal_says_nothing_of_the_login() -> None:
-    assert await asked(403, "Bearer") == ["before"]
-    assert await asked(200, "") == [None]
+async def test_scopes_that_are_missing_are_named(status: int, challenge: str, said: list[str | None]) -> None:
+    assert await asked(status, challenge) == said
 
 
 @pytest.mark.parametrize(("reaches", "said"), [(True, []), (False, ["lacks a"])])

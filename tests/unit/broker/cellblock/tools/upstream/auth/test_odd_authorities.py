@@ -244,8 +244,10 @@ async def test_private_addresses_only_where_the_server_is(host: str, server: str
 async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> None:
     with served(odd("nothing")) as authority:
         if place == "resource":
-            where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
-            refused = httpx2.Response(401, headers={"WWW-Authenticate": where})
+            where = f"{authority.base}/.well-known/oauth-protected-resource"
+            refused = httpx2.Response(
+                401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{where}"'}
+            )
             asks = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/")])
             with pytest.raises(LoginError, match=r"private address: 127\.0\.0\.1"):
                 await within(authority_of("https://8.8.8.8/mcp", refused, asks, None, None, []))

@@ -28,10 +28,10 @@ SETTINGS = AuthSettings(keyring="off")
 
 
 def record(url: str = URL) -> LoginRecord:
-    empty = LoginRecord(
-        server_url=url, client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    client = OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    return LoginRecord(server_url=url, client=client).with_tokens(
+        OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60)
     )
-    return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
 
 
 @pytest.fixture
@@ -120,8 +120,7 @@ async def test_many_that_wait_for_another_broker_leave_the_loop_its_threads(
 def locks(server: PostgresServer, *, granted: bool) -> int:
     with server.connection() as connection:
         statement = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
-        (number,) = connection.execute(statement, (granted,)).fetchone() or (-1,)
-    return number
+        return (connection.execute(statement, (granted,)).fetchone() or (-1,))[0]
 
 
 def login_of(server: PostgresServer, *, patient: bool = False) -> LoginStore:
