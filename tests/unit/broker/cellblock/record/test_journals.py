@@ -186,7 +186,7 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
 @pytest.fixture
 async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
     shared_state.start(())
-    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
+    made = Journals(shared_state, AUTH, JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -219,7 +219,7 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     presence = shared_state.start(())
-    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
+    made = Journals(shared_state, AUTH, JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     with postgres.away():
         writing = made.write(head("late"), pieces)
@@ -252,7 +252,7 @@ async def ends_of(journals: Journals) -> list[tuple[str, str | None]]:
 
 @pytest.fixture
 async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
-    made = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+    made = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     yield made
     await made.close()
 
@@ -261,7 +261,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     presence = shared_state.start(())
-    journals = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings())
+    journals = Journals(shared_state, AUTH, JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await heads_of(journals) == []

@@ -5,6 +5,7 @@ lying worker can do nothing to a journal but end its own run.
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,14 +28,28 @@ LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
 
 @pytest.mark.parametrize(
-    ("message", "body", "times", "code"),
+    ("message", "body", "times", "journal", "code"),
     [
-        (protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), b"\xff" * 3000, 1, "PROTOCOL_VIOLATION"),
-        (protocol.Call(id=1, server="tools", tool="echo", events="@1:2"), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), b"a1", 2 * MAX_LOG_ENTRIES, "PROTOCOL_VIOLATION"),
-        (protocol.Live(), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), LARGE, MAX_EVENT_BYTES // len(LARGE) + 1, "SANDBOX_LIMIT"),
+        (
+            protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"),
+            b"",
+            1,
+            Journal(),
+            "PROTOCOL_VIOLATION",
+        ),
+        (protocol.Noted(), b"\xff" * 3000, 1, Journal(), "PROTOCOL_VIOLATION"),
+        (
+            protocol.Call(id=1, server="tools", tool="echo", events="@1:2"),
+            b"",
+            1,
+            Journal(),
+            "PROTOCOL_VIOLATION",
+        ),
+        (protocol.Noted(), b"a1", 2 * MAX_LOG_ENTRIES, Journal(), "PROTOCOL_VIOLATION"),
+        (protocol.Live(), b"", 1, Journal(), "PROTOCOL_VIOLATION"),
+        (protocol.Noted(), LARGE, MAX_EVENT_BYTES // len(LARGE) + 1, Journal(), "SANDBOX_LIMIT"),
+        (protocol.Noted(), b"", 1, None, "PROTOCOL_VIOLATION"),
+        (protocol.Live(), b"", 1, None, "PROTOCOL_VIOLATION"),
     ],
     ids=[
         "malformed with a call",
@@ -43,26 +58,20 @@ LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
         "many small ones",
         "live without a past",
         "without end",
+        "events without a journal",
+        "live without a journal",
     ],
 )
 async def test_events_that_are_none_or_have_no_end_end_the_run(
-    message: protocol.Message, body: bytes, times: int, code: str, world: World
+    message: protocol.Message, body: bytes, times: int, journal: Journal | None, code: str, world: World
 ) -> None:
     async def play(run: HostedRun) -> None:
         for _ in range(times):
             run.say(message, body)
 
     await world.host(play)
-    assert codes(await within(world.executor.run({"code": "1"}, journal=Journal()))) == [code]
+    assert codes(await within(world.executor.run({"code": "1"}, journal=journal))) == [code]
     assert world.failed == []
-
-
-@pytest.mark.parametrize("message", [protocol.Noted(), protocol.Live()])
-async def test_a_run_without_a_journal_has_no_events(message: protocol.Message, world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.say(message)
-
-    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
 
 
 async def test_events_may_come_with_each_entry(world: World) -> None:
@@ -501,13 +510,13 @@ class Place:
 
     def __init__(self, in_flight: int = 0) -> None:
         self.in_flight = in_flight
-        self.parked = 0
-        self.came = asyncio.Event()
-        self.parking = Parking(lambda: self.in_flight, self._park)
+        self.park = Mock()
+        self.parking = Parking(lambda: self.in_flight, self.park)
 
-    def _park(self) -> None:
-        self.parked += 1
-        self.came.set()
+    @property
+    def parked(self) -> int:
+        """How often it was parked."""
+        return self.park.call_count
 
     def answered(self) -> None:
         self.in_flight -= 1
@@ -530,7 +539,7 @@ async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     place.asks_later(1)
     await asyncio.sleep(0)
     place.asks_later(2)
-    await within(place.came.wait())
+    await gathered()
     assert place.parked == 1 and sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
     place.parking.look()
     assert place.parked == 1
@@ -570,7 +579,7 @@ async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() 
 async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
     place = Place(in_flight=2)
     waits = [asyncio.create_task(place.parking.until_parked(question(call))) for call in (1, 2)]
-    await within(place.came.wait())
+    await gathered()
     assert sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
     for wait in waits:
         wait.cancel()
