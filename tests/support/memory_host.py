@@ -292,6 +292,11 @@ async def echo(arguments: dict[str, Any]) -> Any:
     return arguments
 
 
+async def hangs(_: dict[str, Any]) -> None:
+    """Never answers."""
+    await asyncio.Event().wait()
+
+
 def run_context(
     catalog: Catalog,
     caller: Registry,

@@ -19,7 +19,7 @@ from cellblock.run.policy.asking import Grantee, Question, Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, echo, hold, turns
+from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, echo, hangs, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import in_virtual_time, virtual_time
 from support.waits import within
@@ -390,9 +390,6 @@ async def test_a_call_that_was_allowed_is_made_though_the_script_ends_before_it(
         assert (ok, error["code"]) == (False, "APPROVAL_DECLINED")
         run.ended(outcome="exception" if how == "throws" else "done", body=b"1")
         ended.set()
-
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
 
     policy = {"default": {"approve": ["tools.echo", "tools.slow"]}}
     world = make_world(tools={"slow": slow, "hangs": hangs}, policy=policy, keeper=keeper)
