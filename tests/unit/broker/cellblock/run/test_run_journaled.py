@@ -69,8 +69,7 @@ async def test_events_that_are_none_or_have_no_end_end_the_run(
         for _ in range(times):
             run.say(message, body)
 
-    await world.host(play)
-    assert codes(await within(world.executor.run({"code": "1"}, journal=journal))) == [code]
+    assert codes(await world.played(play, journal=journal)) == [code]
     assert world.failed == []
 
 
@@ -81,9 +80,8 @@ async def test_events_may_come_with_each_entry(world: World) -> None:
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
 
-    await world.host(play)
     journal = Journal()
-    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
+    assert (await world.played(play, journal=journal)).ok
     assert journal.snapshot().events.endswith("c98c99")
 
 
@@ -95,11 +93,9 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
 
-    world = make_world(limits={"max_tool_calls": 10})
-    await world.host(play)
     journal = Journal()
     journal.most_bytes = 10 * size
-    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
+    assert (await make_world(limits={"max_tool_calls": 10}).played(play, journal=journal)).ok
     assert journal.lost is not None
     with pytest.raises(ValueError, match="bytes"):
         journal.snapshot()
@@ -158,11 +154,10 @@ async def test_intents_and_answers_are_told(world: World) -> None:
         await run.query(2, "listServers")
         run.done(1)
 
-    await world.host(play)
     told: list[tuple[int, bool | None]] = []
     journal = Journal()
     journal.on_change = lambda call: told.append((call.id, call.ok))
-    await within(world.executor.run({"code": "1"}, journal=journal))
+    await world.played(play, journal=journal)
     assert told == [(1, None), (1, True), (2, None), (2, True)]
     recording = journal.snapshot()
     assert [(call.name, call.ok, call.answer[:8]) for call in recording.calls] == [
