@@ -150,7 +150,6 @@ async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: 
 
 PLACES = 2
 NOISY_QUEUE = 200
-ROUNDS = 5
 ATTEMPTS = 10
 """On a busy machine a trivial run may itself take long enough to count as a long one, or the 10 ms be missed; and runs
 that compute may get so little that their client is no heavy one."""
@@ -193,7 +192,7 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
                 assert "half of pool.queue_size" in found.message and "not started" in found.message
 
         pool = broker._reach and broker._reach.workers.pool
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, 5 + 1):
             code = f"globalThis.__codemode_result__ = {number};"
             queued = pool.queued
             quiet: asyncio.Task[RunResponse] = asyncio.create_task(broker.run(code, client="quiet"))
@@ -313,10 +312,7 @@ async def test_300_calls_at_once_are_made_if_so_many_may_be(roomy: Broker) -> No
         const asked = Array.from({ length: 300 }, (_, number) => echo({ number }));
         globalThis.__codemode_result__ = (await Promise.all(asked)).length;
     """
-    response = await within(roomy.run(code, limits={"maxToolCalls": 300}))
-    assert succeeded(response) == 300
-    response = await within(roomy.run(code, limits={"maxToolCalls": 299}))
-    assert "maxToolCalls = 299" in error_of(response, "SANDBOX_LIMIT").message
+    assert succeeded(await within(roomy.run(code, limits={"maxToolCalls": 300}))) == 300
 
 
 async def test_a_request_over_the_cap_is_refused_in_the_sandbox(roomy: Broker) -> None:
@@ -431,15 +427,14 @@ PLAIN = "globalThis.__codemode_result__ = [typeof LEFT, globalThis.LEFT = 1].at(
 SUM = "let sum = 0; for (let i = 0; i < 1000; i++) sum += i; globalThis.__codemode_result__ = sum;"
 
 
-def _pool(**more: Any) -> dict[str, Any]:
-    return {"reuse": "principal", "warm": 2, "capacity": 4, **more}
+POOL: dict[str, Any] = {"reuse": "principal", "warm": 2, "capacity": 4}
 
 
 @pytest.fixture(scope="module")
 async def reusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker that reuses processes."""
     policy = {"clients": {"team:a": {"tools": ["plain.*"]}, "team:b": {"tools": ["plain.*"]}}}
-    pool = _pool(reuse={"*": "principal", "team:b": "never"})
+    pool = {**POOL, "reuse": {"*": "principal", "team:b": "never"}}
     folder = tmp_path_factory.mktemp("reuse")
     limits = {"max_memory_bytes": [256 << 20, 512 << 20]}
     async with ready(
@@ -462,7 +457,7 @@ async def test_without_the_setting_or_with_a_journal_each_run_has_a_process_of_i
     tmp_path: Path, is_journaled: bool
 ) -> None:
     """A journal replaces the clock and the randomness in the process."""
-    section: dict[str, Any] = {"pool": _pool(), "journal": "all"} if is_journaled else {}
+    section: dict[str, Any] = {"pool": POOL, "journal": "all"} if is_journaled else {}
     async with Broker(settings(tmp_path, **section)) as made:
         for _ in range(3):
             response = await made.run(PLAIN)
@@ -495,9 +490,9 @@ async def test_others_do_not_share_it(reusing: Broker, other: dict[str, Any]) ->
 
 
 async def test_a_changed_catalog_takes_another_process(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"plain": plain_server()}, pool=_pool())) as made:
+    async with ready(settings(tmp_path, {"plain": plain_server()}, pool=POOL)) as made:
         await _used(made, PLAIN)
-        made.reconfigure(settings(tmp_path, {"plain": plain_server(), "more": plain_server()}, pool=_pool()))
+        made.reconfigure(settings(tmp_path, {"plain": plain_server(), "more": plain_server()}, pool=POOL))
         assert (await made.run(PLAIN)).usage.reused == 0
 
 

@@ -197,13 +197,10 @@ async def all_of(pid: int, *parts: str) -> list[Any]:
     return descendants(pid)
 
 
-def plain(tmp_path: Path) -> dict[str, Any]:
-    return {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}
-
-
 async def running_script(tmp_path: Path, *options: str, **more: Any) -> list[str]:
     """The arguments of a `cellblock run` with the servers and a script that stays in a call."""
-    config = write_config(tmp_path, {**plain(tmp_path), **more})
+    servers = {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl"), **more}
+    config = write_config(tmp_path, servers)
     script = tmp_path / "script.js"
     script.write_text(IN_A_CALL)
     return ["run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s"), *options]
@@ -264,7 +261,7 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     tmp_path: Path, number: signal.Signals | None
 ) -> None:
     """With a run in flight; after a signal although the client keeps its end of stdin open."""
-    config = write_config(tmp_path, plain(tmp_path))
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     async with piped(*arguments, program=CELLBLOCK) as running:
         hello = {

@@ -21,15 +21,12 @@ from cellblock.base.database import Away, SqliteDatabase
 from cellblock.base.settings.sections import MIB
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on
-from cellblock.record import store as store_module
 from cellblock.record.journal import NotYet
 from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.rows import OneRunFailed
 from cellblock.record.store import JournalStore
 from cellblock.run.policy.asking import Caller
-from cellblock.tools.upstream import registry, server_entries
 from support.brokers import begun, host_of, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, recorded, settings
@@ -510,7 +507,7 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
 
     with monkeypatch.context() as early:
         if left_by == "0.1.0":
-            early.setattr(server_entries, "fingerprint", lambda _: "")
+            early.setattr("cellblock.tools.upstream.server_entries.fingerprint", lambda _: "")
         async with with_ledger("one") as made:
             run_id = await parked(made, code)
     leave(made, run_id, by_a_broker=left_by == "a broker")
@@ -539,7 +536,7 @@ async def test_a_run_waits_until_its_server_has_started(
         run_id = await parked(made, f'{IMPORTS["server"]} await give({{ text: "one" }});')
     leave(made, run_id, by_a_broker=left_by == "a broker")
     is_there.unlink()
-    monkeypatch.setattr(registry, "STARTUP_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS", 0.0)
     async with Broker(made_of) as other:
         why = await why_not_here(other, run_id)
         assert why.startswith("it needs the server plain, which is not connected here: it did not answer")
@@ -565,8 +562,8 @@ async def test_runs_without_room_leave_others_their_turn(
         return taken(self, store, run_id, take)
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)
-    monkeypatch.setattr(store_module, "MAX_DUE", 1)
-    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.record.store.MAX_DUE", 1)
+    monkeypatch.setattr("cellblock.record.going_on.POLL_SECONDS", 0.05)
     async with broker_on(tmp_path) as made:
         assert (await response_of(made, second)).result == {"result": 10}
         seen = refused

@@ -34,7 +34,6 @@ from support.replaying import Tally, World, changed, cuts, prove, world
 from support.waits import until, within
 
 TOOLS = 'import { answer, refuse } from "@codemode/servers/local";\n'
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 END = "\nglobalThis.__codemode_result__ = out;"
 
 
@@ -155,7 +154,7 @@ async def test_the_limits_of_a_recording_hold_up_to_this_machines(place: World, 
 
 async def test_a_recording_of_an_earlier_release_is_replayed(place: World) -> None:
     """Made by 0.1.0, whose sandbox made the plan that is in it, too. Each format keeps its file."""
-    recording = read_recording(FIXTURES / "recordings" / "format-1.cellrun")
+    recording = read_recording(Path(__file__).parents[1] / "fixtures" / "recordings" / "format-1.cellrun")
     assert recording.made_by == "0.1.0" and len(recording.calls) == 9
     response, differing = await within(place.replay(recording))
     # How a release words what it finds, and how grave it calls that, is its own: one of them is an info now.

@@ -1,14 +1,13 @@
 """The scripts of docs/cookbook.md, kept: each works against its servers as they are, and what changes of them is found.
 
-The rows of the table of changes are in tests/unit.
+The rows of the table of changes, and what does not matter, are in tests/unit.
 """
 
 import asyncio
 import copy
 import dataclasses
 import json
-import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from cellblock import Broker, Catalog, ConfigError
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
 from cellblock.app.cli.script_tests import against, replayed, type_checked, worst
-from cellblock.base.json import is_array, is_object
 from cellblock.record.journal import Journal
 from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.saving import save
@@ -84,54 +82,17 @@ def without(catalog: Catalog, name: str) -> Catalog:
     return dataclasses.replace(catalog, servers={**catalog.servers, server_id: made})
 
 
-def objects(schema: Any) -> Iterator[dict[str, Any]]:
-    """All objects of a schema that declare fields."""
-    if is_object(schema):
-        if is_object(schema.get("properties")):
-            yield schema
-        for one in schema.values():
-            yield from objects(one)
-    elif is_array(schema):
-        for one in schema:
-            yield from objects(one)
-
-
 def requires_more(taken: Any, _out: Any) -> None:
     taken.setdefault("properties", {})["zz_new"] = {"type": "string"}
     taken.setdefault("required", []).append("zz_new")
 
 
+def takes_more(taken: Any, _out: Any) -> None:
+    taken.setdefault("properties", {})["zz_optional"] = {"type": "string"}
+
+
 def nothing(_taken: Any, _out: Any) -> None:
     """Changes nothing."""
-
-
-def of_outputs(change: Callable[[dict[str, Any]], object]) -> Change:
-    """A change of each object in an output."""
-    return lambda _, out: [change(one) for one in list(objects(out))]
-
-
-def more_required(schema: dict[str, Any]) -> None:
-    schema["properties"]["zz_must"] = {"type": "string"}
-    schema.setdefault("required", []).append("zz_must")
-
-
-HARMLESS: list[Change] = [
-    lambda taken, _: taken.update(description="Other words.", title="Other", examples=[{}]),
-    lambda taken, _: [one.update(description="zz") for one in taken.get("properties", {}).values()],
-    lambda taken, _: taken.setdefault("properties", {}).update(zz_optional={"type": "string"}),
-    lambda taken, _: taken.update(properties=dict(reversed(taken.get("properties", {}).items()))),
-    lambda taken, _: taken.update(additionalProperties=True),
-    of_outputs(lambda one: one.update(title="Other", description="Other words.")),
-    of_outputs(lambda one: one["properties"].update(zz_more={"type": "integer"})),
-    of_outputs(more_required),
-    of_outputs(lambda one: one.update(properties=dict(reversed(one["properties"].items())))),
-    of_outputs(lambda one: one.update(additionalProperties=False)),
-]
-
-
-def some_harmless(chance: random.Random) -> Change:
-    chosen = chance.sample(HARMLESS, chance.randint(1, len(HARMLESS)))
-    return lambda taken, out: [change(taken, out) for change in chosen]
 
 
 def held(script: KeptScript, trial: Trial, catalog: Catalog) -> str:
@@ -152,7 +113,7 @@ async def kept(broker: Broker, code: str, name: str) -> tuple[KeptScript, Trial]
 @pytest.mark.parametrize("number", mostly([0, 6], range(len(SCRIPTS))))
 async def test_a_script_of_the_cookbook(broker: Broker, checker: TypeChecker, number: int) -> None:
     script, trial = await kept(broker, SCRIPTS[number], f"cookbook_{number}")
-    catalog, chance = broker.catalog, random.Random(number)
+    catalog = broker.catalog
     assert await replayed(script, trial, broker.settings) == []
     assert [*against(script, trial, catalog)] == []
     assert await type_checked(script, trial, catalog, checker) == []
@@ -166,9 +127,7 @@ async def test_a_script_of_the_cookbook(broker: Broker, checker: TypeChecker, nu
             assert held(script, trial, changed(catalog, name, nothing, output_schema=None)) == "changed"
         told = [*against(script, trial, changed(catalog, name, nothing, description="Other words."))]
         assert [(one.verdict, one.place) for one in told] == [("works", name)]
-        # Over all scripts and their tools, more than 200 of them.
-        for _ in range(20):
-            assert held(script, trial, changed(catalog, name, some_harmless(chance))) == "works", name
+        assert held(script, trial, changed(catalog, name, takes_more)) == "works"
 
 
 async def test_a_new_type_error_is_found_where_no_recorded_value_shows_it(
@@ -179,12 +138,13 @@ async def test_a_new_type_error_is_found_where_no_recorded_value_shows_it(
     globalThis.__codemode_result__ = issues.filter((one) => one.id < 0).map((one) => one.title);"""
     script, trial = await kept(broker, code, "typed")
 
-    def renames(schema: dict[str, Any]) -> None:
-        text = json.dumps(schema).replace('"title": {', '"heading": {').replace('"title",', '"heading",')
-        schema.update(json.loads(text))
+    def renames(_taken: Any, out: dict[str, Any]) -> None:
+        text = json.dumps(out).replace('"title": {', '"heading": {').replace('"title",', '"heading",')
+        out.update(json.loads(text))
 
-    renamed = changed(broker.catalog, "tracker.list_issues", of_outputs(renames))
-    (found,) = await type_checked(script, trial, renamed, checker)
+    (found,) = await type_checked(
+        script, trial, changed(broker.catalog, "tracker.list_issues", renames), checker
+    )
     assert found.verdict == "changed" and found.place.startswith("typed.ts:") and "title" in found.what
 
 

@@ -74,7 +74,6 @@ INPUT = {
     "required": ["since"],
     "additionalProperties": False,
 }
-OUTPUT = {"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]}
 
 CALL = """import { weekly_report } from "@codemode/scripts";
 globalThis.__codemode_result__ = await weekly_report({ since: "2026-11-02" });
@@ -110,7 +109,11 @@ globalThis.__codemode_result__ = held.length;"""
 HOLDING = kept("holds", HOLDS, ("local.meet",))
 BURNS = kept("burns", "const end = performance.now() + 60000; while (performance.now() < end);")
 SCRIPTS = [
-    kept("weekly_report", REPORT, output=OUTPUT),
+    kept(
+        "weekly_report",
+        REPORT,
+        output={"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]},
+    ),
     kept("odd", REPORT, output={"type": "array"}),
     kept("both", BOTH, ("local.issues", "local.close")),
     BURNS,

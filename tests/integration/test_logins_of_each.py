@@ -25,7 +25,6 @@ from cellblock.base.store import LocalStore
 from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.service import Owner
-from cellblock.tools.upstream import registry
 from cellblock.tools.upstream.auth.sources import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pins import PinStore, Reviewer
@@ -214,7 +213,7 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
 async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_longest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_OF_SERVER", 2)
+    monkeypatch.setattr("cellblock.tools.upstream.registry.MAX_OF_SERVER", 2)
     async with team(tmp_path, *PEOPLE) as (_, broker):
         for one, name in PEOPLE.items():
             assert succeeded(await within(broker.run(WHOAMI, client=one))) == name
@@ -323,7 +322,7 @@ async def test_a_principals_secret_stands_in_headers_of_everybodys_own_servers_a
 async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_OF_SERVER", 1)
+    monkeypatch.setattr("cellblock.tools.upstream.registry.MAX_OF_SERVER", 1)
     slow = 'import { slow } from "@codemode/servers/notes"; export default await slow({ ms: 4000 });'
     async with team(tmp_path, *PEOPLE) as (place, broker):
         assert await who(broker, "team:eve") == ["eve"]
@@ -380,7 +379,7 @@ async def test_a_tool_that_only_one_has_is_not_gone_when_another_lists(both: Bro
 async def test_strangers_do_not_end_the_sessions_of_who_has_a_login(
     both: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MAX_PERSONS", 3)
+    monkeypatch.setattr("cellblock.tools.upstream.registry.MAX_PERSONS", 3)
     before = both.catalogs_of("team:alice")[0].servers["notes"].session
     assert not any("notes" in both.catalogs_of(f"oauth:{number}")[0].servers for number in range(20))
     assert both.catalogs_of("team:alice")[0].servers["notes"].session == before

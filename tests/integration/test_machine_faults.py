@@ -9,14 +9,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import deno
 import psutil
 import pytest
 
-from cellblock import Broker, RunResponse
+from cellblock import Broker
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.brokers import host_of, ready
@@ -156,59 +157,54 @@ async def test_a_socket_file_that_is_removed_is_made_anew_for_the_next_host(brok
 # ---- no descriptor, no process, no space ------------------------------------------------------------------
 
 
-async def test_a_host_without_descriptors_says_so_and_serves_again_when_it_has_some(broker: Broker) -> None:
-    await warmed(broker)
-    host = host_of(broker)
+@contextmanager
+def no_descriptors(host: psutil.Process) -> Generator[None]:
+    """The warm worker may still be given limits, or not: a run has its result or is not started."""
     limits = host.rlimit(psutil.RLIMIT_NOFILE)
-    # The warm worker may still be given limits, or not: a run has its result or is not started.
     host.rlimit(psutil.RLIMIT_NOFILE, (host.num_fds(), limits[1]))
     try:
-        responses: list[RunResponse] = [await within(broker.run("globalThis.__codemode_result__ = 1;"))]
+        yield
+    finally:
+        host.rlimit(psutil.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
+def no_processes(host: psutil.Process) -> Generator[None]:
+    """RLIMIT_NPROC does not bind root, so it is the host's own cgroup that refuses."""
+    folders = (Path("/sys/fs/cgroup", root) for root in ("pids", "unified", ""))
+    caps = [file for folder in folders for file in folder.rglob(f"{HOST_PREFIX}*/pids.max")]
+    own = [file for file in caps if str(host.pid) in file.with_name("cgroup.procs").read_text().split()]
+    if not own:
+        pytest.skip("no pids cgroup can be made here")
+    usual = own[0].read_text()
+    own[0].write_text("1")
+    try:
+        yield
+    finally:
+        own[0].write_text(usual)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [(no_descriptors, "Too many open files"), (no_processes, "cannot spawn a worker")],
+    ids=["no descriptors", "no processes"],
+)
+async def test_a_host_that_lacks_something_says_so_and_serves_again_when_it_has_it(
+    broker: Broker, lacking: Callable[[psutil.Process], AbstractContextManager[None]], said: str
+) -> None:
+    await warmed(broker)
+    host = host_of(broker)
+    with lacking(host):
+        responses = [await within(broker.run("globalThis.__codemode_result__ = 1;"))]
         while responses[-1].ok:
             assert len(responses) < 10
             responses.append(await within(broker.run("globalThis.__codemode_result__ = 1;")))
         found = error_of(responses[-1], "WORKER_UNAVAILABLE")
-        assert "Too many open files" in found.message and "not started" in found.message
+        assert said in found.message and "not started" in found.message
         assert host.is_running() and broker.host_pid == host.pid
-    finally:
-        host.rlimit(psutil.RLIMIT_NOFILE, limits)
     await works_again(broker)
     assert broker.host_pid == host.pid
     await until(lambda: len(workers_of(host.pid)) == 1, "nothing but the warm worker is left")
-
-
-def pids_groups(pid: int) -> list[Path]:
-    """The directory of the pids cgroup that a host has made for itself and is in."""
-    found = [
-        path
-        for root in ("pids", "unified", "")
-        for path in Path("/sys/fs/cgroup", root).rglob(f"{HOST_PREFIX}*")
-    ]
-    return [
-        path
-        for path in found
-        if (path / "pids.max").exists() and str(pid) in (path / "cgroup.procs").read_text().split()
-    ]
-
-
-async def test_a_host_that_cannot_fork_says_so_and_serves_again_when_it_can(broker: Broker) -> None:
-    """RLIMIT_NPROC does not bind root, so it is the host's own cgroup that refuses."""
-    await warmed(broker)
-    host = host_of(broker)
-    groups = pids_groups(host.pid)
-    if not groups:
-        pytest.skip("no pids cgroup can be made here")
-    cap = groups[0] / "pids.max"
-    usual = cap.read_text()
-    cap.write_text("1")
-    try:
-        responses = [await within(broker.run("globalThis.__codemode_result__ = 1;")) for _ in range(2)]
-        found = error_of(responses[-1], "WORKER_UNAVAILABLE")
-        assert "cannot spawn a worker" in found.message and "not started" in found.message
-    finally:
-        cap.write_text(usual)
-    await works_again(broker)
-    assert broker.host_pid == host.pid
 
 
 def ran(command: Sequence[object], code: int | None = 0, **more: object) -> subprocess.CompletedProcess[str]:

@@ -28,7 +28,6 @@ from support.params import mostly
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
 
-RUNS = 200
 AT_ONCE = 4
 
 SCRIPTS: list[tuple[str, dict[str, int], str | None]] = [
@@ -131,7 +130,7 @@ async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> No
         mine, hosts = descriptors(os.getpid()), descriptors(broker.host_pid)
         host_pid = broker.host_pid
 
-        await one_round(broker, RUNS)
+        await one_round(broker, 200)
 
         await at_rest(broker)
         assert broker.host_pid == host_pid

@@ -21,8 +21,6 @@ from cellblock.base.questions import Given
 from cellblock.base.settings.sections import MIB
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
-from cellblock.record import going_on, journal
-from cellblock.record import kept as keeping
 from cellblock.record.journal import JournalBudget, NotYet
 from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
@@ -35,12 +33,11 @@ from support.local_tools import broker_on as broker_with_tools
 from support.params import mostly
 from support.waits import until, until_found, within
 
-ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
-
-
 WRITES = "globalThis.__codemode_result__ = await write({ n: 1 });"
 
-broker_on = partial(broker_with_tools, policy=ASKS)
+broker_on = partial(
+    broker_with_tools, policy={"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
+)
 
 
 @pytest.fixture(autouse=True)
@@ -456,9 +453,9 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
 ) -> None:
     run_id = await parked(broker, WRITES)
     budget, refused = JournalBudget(), 0
-    for module in (journal, keeping):
-        monkeypatch.setattr(module, "BUDGET", budget)
-    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.01)
+    for module in ("journal", "kept"):
+        monkeypatch.setattr(f"cellblock.record.{module}.BUDGET", budget)
+    monkeypatch.setattr("cellblock.record.going_on.POLL_SECONDS", 0.01)
     taken = Keeper.taken
 
     def told(self: Keeper, *args: Any) -> Any:
@@ -484,7 +481,7 @@ async def test_a_run_that_cannot_be_recorded_again_goes_on_only_when_nobody_else
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await parked(broker, WRITES)
-    monkeypatch.setattr(journal, "MAX_BYTES", 1)
+    monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", 1)
     give_up, made = JournalStore.give_up, list[dict[str, int]]()
 
     def told(store: JournalStore, *args: str) -> bool:
@@ -540,8 +537,8 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     budget = JournalBudget(MIB, MIB)
-    for module in (journal, keeping):
-        monkeypatch.setattr(module, "BUDGET", budget)
+    for module in ("journal", "kept"):
+        monkeypatch.setattr(f"cellblock.record.{module}.BUDGET", budget)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
         "pool": {"capacity": CAPACITY},

@@ -18,7 +18,6 @@ from mcp import Client
 
 from cellblock import Broker, InvalidRequest, QuestionId, Settings
 from cellblock.base.database import StoreError
-from cellblock.record import held_calls
 from cellblock.record.store import JournalStore
 from cellblock.run.questions import MAX_QUESTIONS
 from cellblock.serve.mcp.mcp_server import FrontServer
@@ -171,7 +170,7 @@ async def test_what_a_held_call_comes_to_is_written_as_often_as_it_takes(
 ) -> None:
     """Nobody else lets the run go on while this broker lives."""
     work, tries = getattr(JournalStore, step), list[str]()
-    monkeypatch.setattr(held_calls, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("cellblock.record.held_calls.AGAIN_SECONDS", 0.05)
 
     def full(store: JournalStore, *args: Any, **more: Any) -> bool:
         tries.append("x")

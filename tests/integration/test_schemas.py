@@ -54,16 +54,16 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
         )
         assert value == [rows(3), '{"a": [1, 2]}'], "a text stays a text by default"
         await broker.learnt(30.0)
-        answers = succeeded(
+        of_rows, of_text, searched = succeeded(
             await broker.run(
                 'import { getTool, searchTools } from "@codemode/discovery";\n'
-                'globalThis.__codemode_result__ = [await getTool("local", "rows"),'
-                ' await getTool("contract", "json_text"), (await searchTools("rows", { detail: "full" })).results[0]];'
+                'const found = [await getTool("local", "rows"), await getTool("contract", "json_text"),'
+                ' (await searchTools("rows", { detail: "full" })).results[0]];'
+                "globalThis.__codemode_result__ = found.map((tool) => tool.outputSchema);"
             )
         )
-        assert answers[0]["outputSchema"]["properties"]["rows"]["items"]["required"] == ["id", "name"]
-        assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
-        assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
+        assert of_rows == searched and of_rows["properties"]["rows"]["items"]["required"] == ["id", "name"]
+        assert of_text["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
         assert known(broker, "contract.one_text")["observedOutputSchema"]["type"] == "string"
         assert declarations_in_budget(broker.known_catalog, 100_000).text == cached
     async with ready(config, tools=[rows]) as broker:
@@ -229,11 +229,8 @@ def said(folder: Path, *words: str, code: int = 0) -> str:
     return done.err if code == 2 else done.out
 
 
-Saying = Callable[..., str]
-
-
 @pytest.fixture
-def cellblock(tmp_path: Path) -> Saying:
+def cellblock(tmp_path: Path) -> Callable[..., str]:
     return partial(said, tmp_path)
 
 
@@ -244,7 +241,7 @@ def ran(folder: Path, calls: str) -> None:
     said(folder, "run", str(script))
 
 
-def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: Saying) -> None:
+def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     state = tmp_path / "state"
     folder = state / "overlays"
     folder.mkdir(parents=True, mode=0o700)
@@ -294,7 +291,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path, cellblock: 
     assert f"{file}:2:2: error: tools.echo.clas: unknown key" in cellblock("config", "check", code=1)
 
 
-def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Saying) -> None:
+def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     assert "Nothing was observed yet" in cellblock("schemas", "clear", code=2)
     ran(tmp_path, "await echo({ id: 1 });")
     exported: Any = json.loads(cellblock("schemas", "export"))["plain"]["echo"]
@@ -319,7 +316,7 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, cellblock: Sayi
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}
 
 
-def test_what_was_observed_goes_out_in_every_format(tmp_path: Path, cellblock: Saying) -> None:
+def test_what_was_observed_goes_out_in_every_format(tmp_path: Path, cellblock: Callable[..., str]) -> None:
     ran(tmp_path, "await echo({ id: 1 });")
     plain = json.loads(cellblock("schemas", "export"))["plain"]["echo"]
     assert plain["source"] == "observed" and set(plain["schema"]) >= {"contentSchema"}

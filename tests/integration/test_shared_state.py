@@ -10,7 +10,6 @@ import pytest
 
 from cellblock import Broker, CellblockError, ConfigError, tool
 from cellblock.app.config.load import parse_settings
-from cellblock.fleet import presence
 from cellblock.record import going_on
 from cellblock.record.rows import Head
 from support.cellblock_zygote import forked_python, started
@@ -133,7 +132,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
 async def test_a_run_whose_broker_is_killed_goes_on_in_another(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("cellblock.fleet.presence.GRACE_SECONDS", 0.5)
     monkeypatch.setattr(going_on, "POLL_SECONDS", 0.1)
     script = (
         IMPORTS

@@ -9,7 +9,6 @@ import pytest
 
 from cellblock import Broker, Settings
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.definitions import canonical, digest
 from cellblock.tools.upstream.pins import Pins, PinStore
 from support.brokers import ready
@@ -18,11 +17,10 @@ from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
-Definitions = dict[str, Any]
 QUARANTINE = {"reaction": "quarantine"}
 
 
-def tool(name: str, description: str = "Is harmless", **fields: Any) -> Definitions:
+def tool(name: str, description: str = "Is harmless", **fields: Any) -> dict[str, Any]:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **fields}
 
 
@@ -35,7 +33,7 @@ class Shifting:
         self.starts_when.touch()
         self._folder = folder
 
-    def lists(self, *tools: Definitions, **introduction: Any) -> None:
+    def lists(self, *tools: dict[str, Any], **introduction: Any) -> None:
         """Sets the tools; `announce` is always among them."""
         listed = {"pages": [[tool("announce"), *tools]], "introduction": introduction}
         self._file.write_text(json.dumps(listed), encoding="utf-8")
@@ -226,7 +224,7 @@ async def test_a_tool_that_was_removed_is_shown_by_no_later_start_and_is_held_ag
     server: Shifting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What waits for its file ends at a signal alone.
-    monkeypatch.setattr(stdio, "EXIT_BOUND_SECONDS", 0.1)
+    monkeypatch.setattr("cellblock.tools.upstream.stdio.EXIT_BOUND_SECONDS", 0.1)
 
     async def shown_while_it_starts() -> list[str]:
         server.starts_when.unlink()

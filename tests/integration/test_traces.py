@@ -58,9 +58,8 @@ def collector() -> Iterator[Collector]:
 async def test_one_trace_from_the_client_to_the_server(
     collector: Collector, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = collector.endpoint
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=k-e-y")
-    async with daemon(tmp_path, traces=traces) as served:
+    async with daemon(tmp_path, traces=collector.endpoint) as served:
         async with served.client(mode) as client:
             await within(
                 client.call_tool(TOOL, {"code": CODE}, meta={"traceparent": f"00-{TRACE}-{PARENT}-01"})

@@ -171,7 +171,6 @@ async def test_the_configuration_asks_for_it_and_the_broker_takes_the_compiler_a
 TASK = '{ name: "Buy milk", due: "2026-12-01" }'
 
 AS_TEXT = ("echo", "JSON.parse(await echo({input}))")
-AS_VALUE = ("echo", "(await echo({input}))")
 STRUCTURED = ("give", "(await give({input}))")
 
 
@@ -192,7 +191,10 @@ def checking(folder: Path, *options: object, **section: Any) -> AbstractAsyncCon
 
 @pytest.mark.parametrize(
     ("how", "schemas"),
-    mostly([(AS_TEXT, {})], [(AS_TEXT, {}), (AS_VALUE, {"unwrap": "json"}), (STRUCTURED, {})]),
+    mostly(
+        [(AS_TEXT, {})],
+        [(AS_TEXT, {}), (("echo", "(await echo({input}))"), {"unwrap": "json"}), (STRUCTURED, {})],
+    ),
     ids=["text", "unwrapped text", "structured content"],
 )
 async def test_a_member_that_no_result_had_is_refused_before_any_call(

@@ -185,8 +185,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 
 def under_way(broker: Broker) -> int:
-    session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
-    return len(session._routing.calls)
+    return len(broker.registry.sessions["asking"]._routing.calls)
 
 
 async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
@@ -350,12 +349,8 @@ def shelf(folder: Path, name: str, contents: Any, *, tools: bool = True) -> dict
 
 
 @pytest.fixture(scope="module")
-async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("resources")
-
-
-@pytest.fixture(scope="module")
-async def shelves(folder: Path) -> AsyncIterator[Broker]:
+async def shelves(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    folder = tmp_path_factory.mktemp("resources")
     text = {"uri": "note://1", "mimeType": "text/plain", "text": "the note"}
     servers = {
         "notes": shelf(folder, "notes", [text]),
@@ -420,11 +415,12 @@ globalThis.__codemode_result__ = await readResource("notes", content[0].uri);
     assert "note://1" not in json.dumps(trace) and "the note" not in json.dumps(trace)
 
 
-async def test_it_counts_toward_the_most_calls(shelves: Broker, folder: Path) -> None:
-    before = len(ledger(folder / "notes.jsonl"))
+async def test_it_counts_toward_the_most_calls(shelves: Broker) -> None:
+    record = shelves.settings.state_dir / "notes.jsonl"
+    before = len(ledger(record))
     code = CODE % ('"notes"', '"note://1"') + 'await readResource("notes", "note://2");'
     assert error_of(await within(shelves.run(code, limits={"maxToolCalls": 1})), "SANDBOX_LIMIT")
-    assert len(ledger(folder / "notes.jsonl")) == before + 1
+    assert len(ledger(record)) == before + 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ TOLD = """
 async def told(broker: Broker, tool: str) -> Any:
     """The result of a call, or what its script is told of its failure."""
     return succeeded(await within(broker.run(TOLD.replace("CALL", tool))))
+
+
+@asynccontextmanager
+async def logged_in(folder: Path, *options: str) -> AsyncGenerator[tuple[World, Broker]]:
+    """A broker that has begun after a login."""
+    async with world(folder, *options) as place:
+        await place.log_in()
+        async with ready(place.settings) as broker:
+            yield place, broker
 
 
 async def whoami(broker: Broker) -> Any:
@@ -169,28 +179,24 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
 
 
 async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_token(tmp_path: Path) -> None:
-    async with world(tmp_path, "--life", "2", "--slow-token", "1000") as place:
-        await place.log_in()
-        async with ready(place.settings) as broker:
-            await expired(place)
-            before = len(place.events("refresh"))
-            run = asyncio.create_task(broker.run(WHOAMI))
-            await until(lambda: len(place.events("refresh")) > before, "the renewal is under way")
-            run.cancel()
-            await asyncio.wait([run])
-            assert await whoami(broker) == "ada"
-        assert not place.events("refresh reused")
+    async with logged_in(tmp_path, "--life", "2", "--slow-token", "1000") as (place, broker):
+        await expired(place)
+        before = len(place.events("refresh"))
+        run = asyncio.create_task(broker.run(WHOAMI))
+        await until(lambda: len(place.events("refresh")) > before, "the renewal is under way")
+        run.cancel()
+        await asyncio.wait([run])
+        assert await whoami(broker) == "ada"
+    assert not place.events("refresh reused")
 
 
 async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path) -> None:
-    async with world(tmp_path, "--life", "2") as place:
-        await place.log_in()
-        async with ready(place.settings) as broker:
-            place.process.kill()
-            await place.process.wait()
-            await expired(place)
-            assert not (await within(broker.run(WHOAMI))).ok
-        assert (await status_of(place.place()))["state"] == "logged in"
+    async with logged_in(tmp_path, "--life", "2") as (place, broker):
+        place.process.kill()
+        await place.process.wait()
+        await expired(place)
+        assert not (await within(broker.run(WHOAMI))).ok
+    assert (await status_of(place.place()))["state"] == "logged in"
 
 
 async def test_a_login_while_the_daemon_waits_is_seen_at_once(
@@ -325,20 +331,18 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
 
 async def test_a_login_that_does_not_reach_far_enough(tmp_path: Path) -> None:
     """The error names the command, and the command then asks for what was missing, and for what was granted before."""
-    async with world(tmp_path) as place:
-        await place.log_in()
-        async with ready(place.settings) as broker:
-            assert await told(broker, "write") == {**NARROW, "hint": "Run: cellblock auth login notes."}
-            assert (await status_of(place.place()))["wantedScope"] == "notes offline_access notes:write"
-            assert await whoami(broker) == "ada", "the login is as good as before"
+    async with logged_in(tmp_path) as (place, broker):
+        assert await told(broker, "write") == {**NARROW, "hint": "Run: cellblock auth login notes."}
+        assert (await status_of(place.place()))["wantedScope"] == "notes offline_access notes:write"
+        assert await whoami(broker) == "ada", "the login is as good as before"
 
-            done = await place.run("auth", "login", "notes")
-            assert done.code == 0 and "Not granted" not in done.out, done
-            first, last = place.events("authorize")
-            assert first["scopes"] == ["notes", "offline_access"]
-            assert set(last["scopes"]) == {"notes", "notes:write", "offline_access"}
-            assert await told(broker, "write") == "ada", "without a restart"
-            assert "wantedScope" not in await status_of(place.place())
+        done = await place.run("auth", "login", "notes")
+        assert done.code == 0 and "Not granted" not in done.out, done
+        first, last = place.events("authorize")
+        assert first["scopes"] == ["notes", "offline_access"]
+        assert set(last["scopes"]) == {"notes", "notes:write", "offline_access"}
+        assert await told(broker, "write") == "ada", "without a restart"
+        assert "wantedScope" not in await status_of(place.place())
 
 
 SECRET = "canary-client-secret-2f80"

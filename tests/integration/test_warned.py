@@ -24,10 +24,7 @@ if compiler.why_absent() is not None:
 WARM_MS = 60_000
 """Bounds of checks: for what takes milliseconds on a quiet machine."""
 
-PAGE = {"type": "object", "properties": {"issues": {"type": "array", "items": {"type": "object"}}}}
-STATUS = {"type": "object", "properties": {"status": {"enum": ["open", "closed"]}}, "required": ["status"]}
 OPEN = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-TAGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 ANSWERS: dict[str, Any] = {
     name: {"content": [], "structuredContent": value}
     for name, value in (
@@ -38,13 +35,35 @@ ANSWERS: dict[str, Any] = {
 }
 TEXT_TOOLS = [
     *(
-        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": STATUS}
+        {
+            "name": name,
+            "inputSchema": {"type": "object"},
+            "outputSchema": {
+                "type": "object",
+                "properties": {"status": {"enum": ["open", "closed"]}},
+                "required": ["status"],
+            },
+        }
         for name in ("ticket", "other_ticket")
     ),
-    {"name": "declared", "inputSchema": {"type": "object"}, "outputSchema": PAGE},
+    {
+        "name": "declared",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {
+            "type": "object",
+            "properties": {"issues": {"type": "array", "items": {"type": "object"}}},
+        },
+    },
     {"name": "undeclared", "inputSchema": {"type": "object"}},
     {"name": "iterated", "inputSchema": {"type": "object"}},
-    {"name": "tag", "inputSchema": {"type": "object", "properties": {"tags": TAGS}, "required": ["tags"]}},
+    {
+        "name": "tag",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"tags": {"type": "array", "items": {"type": "string"}, "minItems": 1}},
+            "required": ["tags"],
+        },
+    },
     {
         "name": "member",
         "inputSchema": {"type": "object"},

@@ -23,8 +23,6 @@ from support.entries import ledger, settings, write_config
 from support.http_daemon import daemon
 from support.waits import within
 
-SERVER = Path(__file__).with_name("told_server.py")
-
 MOST_PARKS = 20
 """No script here waits more often."""
 
@@ -196,7 +194,12 @@ class Play:
             file.write_text(json.dumps(self.defined[name]), encoding="utf-8")
             made[name] = {
                 "command": sys.executable,
-                "args": ["-I", str(SERVER), str(file), str(self.ledger(name))],
+                "args": [
+                    "-I",
+                    str(Path(__file__).with_name("told_server.py")),
+                    str(file),
+                    str(self.ledger(name)),
+                ],
             }
         return made
 

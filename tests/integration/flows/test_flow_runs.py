@@ -97,28 +97,30 @@ async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> No
         assert [one.usage.reused for one in ran] == [0, 1, 2, 0, 1], ran
 
 
-async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("reads", "reused"), [(False, 1), (True, 0)])
+async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(
+    tmp_path: Path, reads: bool, reused: int
+) -> None:
     """It has the key of the process from before the run there read mail."""
     labels = {**LABELS, "local.*": {"secrecy": "public", "trust": "trusted", "sink": "private"}}
     pool = {"reuse": "principal", "warm": 0, "capacity": 1}
     made = settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels}, pool=pool)
-    for reads, reused in ((False, 1), (True, 0)):
-        # Those of one that has read nothing have one process.
-        owner = Grantee(f"stdio:{reads}", no)
-        read = "await echo({});" if reads else ""
-        first = f"""import {{ echo }} from "@codemode/servers/mail";
+    # Those of one that has read nothing have one process.
+    owner = Grantee(f"stdio:{reads}", no)
+    read = "await echo({});" if reads else ""
+    first = f"""import {{ echo }} from "@codemode/servers/mail";
 import {{ hold }} from "@codemode/servers/local";
 await hold({{}}); {read}"""
-        holding = Holding()
-        async with ready(made, tools=[holding.tool]) as broker:
-            before = asyncio.create_task(broker.run(first, grantee=owner))
-            await until(lambda holding=holding: holding.inside == 1, "it waits")
-            after = asyncio.create_task(broker.run(first.replace(read, ""), grantee=owner))
-            await until(lambda broker=broker: broker.facts().pool()["queued"] == 1, "the other one waits")
-            holding.go_on.set()
-            assert (await within(before)).ok
-            response = await within(after)
-            assert response.ok and response.usage.reused == reused, response
+    holding = Holding()
+    async with ready(made, tools=[holding.tool]) as broker:
+        before = asyncio.create_task(broker.run(first, grantee=owner))
+        await until(lambda: holding.inside == 1, "it waits")
+        after = asyncio.create_task(broker.run(first.replace(read, ""), grantee=owner))
+        await until(lambda: broker.facts().pool()["queued"] == 1, "the other one waits")
+        holding.go_on.set()
+        assert (await within(before)).ok
+        response = await within(after)
+        assert response.ok and response.usage.reused == reused, response
 
 
 async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> None:
@@ -225,8 +227,6 @@ globalThis.__codemode_result__ = [first, await later];
     assert first == "secret" and later.startswith("refused -32600: The policy"), later
 
 
-SECRET = "payroll-7f3a91c2 of \u202eevil"
-
 CODE = """
 import { echo as read } from "@codemode/servers/mail";
 import { echo as send } from "@codemode/servers/out";
@@ -243,7 +243,7 @@ RULE: dict[str, Any] = {
 
 
 def code(to: str = "ann@acme.example") -> str:
-    return CODE % (json.dumps(SECRET), json.dumps(to))
+    return CODE % (json.dumps("payroll-7f3a91c2 of \u202eevil"), json.dumps(to))
 
 
 ASK = {"to": "mail.*", "then": "ask"}

@@ -65,5 +65,4 @@ async def test_under_guard_an_honest_task_is_done(tmp_path: Path, name: str) -> 
 
 def test_honest_tasks_are_seldom_asked_about_too_often() -> None:
     """Of those that this process has played."""
-    print({name: excess for name, excess in EXCESS.items() if excess})
-    assert sum(EXCESS.values()) <= MOST_IN_ALL
+    assert sum(EXCESS.values()) <= MOST_IN_ALL, EXCESS

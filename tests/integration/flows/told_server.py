@@ -77,12 +77,11 @@ def serve(answer: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
     """Answers requests until stdin ends."""
     for line in sys.stdin:
         message = json.loads(line)
-        if "id" not in message or "method" not in message:
-            continue
-        try:
-            say(id=message["id"], result=answer(message["method"], message.get("params") or {}))
-        except LookupError as error:
-            say(id=message["id"], error={"code": -32601, "message": str(error)})
+        if "id" in message and "method" in message:
+            try:
+                say(id=message["id"], result=answer(message["method"], message.get("params") or {}))
+            except LookupError as error:
+                say(id=message["id"], error={"code": -32601, "message": str(error)})
 
 
 if __name__ == "__main__":
