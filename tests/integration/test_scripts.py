@@ -147,7 +147,10 @@ async def test_results_by_convention(broker: Broker, code: str, result: Any) -> 
         (
             f"{PLAIN}await Promise.any([plain.fail({{ text: 'one' }}), Promise.reject(new TypeError('two'))]);",
             None,
-            "AggregateError: All promises were rejected (errors: ToolCallError: one | TypeError: two)",
+            "AggregateError: All promises were rejected (errors: ToolCallError: one "
+            '{"certainty":"completed","hint":"Read the tool\'s message and correct the call.",'
+            '"result":{"content":[{"text":"one","type":"text"}],"isError":true},"serverId":"plain","toolName":"fail"}'
+            " | TypeError: two)",
         ),
         # One that lost its frames may be any.
         (FRAMELESS, None, "Error: q"),
@@ -262,7 +265,7 @@ async def test_what_is_meant_runs(broker: Broker, code: str, result: Any) -> Non
 @pytest.mark.parametrize(
     ("code", "place", "hint"),
     [
-        (f"const x = 1;\\n{GIVES}x;", "script.js:1:13", "two characters `\\n`"),
+        (f"const x = 1;\\n{GIVES}x;", "1:13", "two characters `\\n`"),
         (f"{LOCAL.strip()}\\nconst x = 1;\\n{GIVES}x;", "1:", "two characters `\\n`"),
         (f"if (true) {{\\n{GIVES}1; }}", "1:", "two characters `\\n`"),
         (f"const f = (y) =&gt; y;\n{SEVEN}", "1:", "`&gt;`"),
