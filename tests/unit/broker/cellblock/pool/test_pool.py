@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import settings
@@ -16,21 +17,9 @@ from support.memory_host import BOUND, MakeWorld, ScriptedHost, World, hold, tur
 from support.waits import until, within
 
 
-class Events:
-    """A run that only records that its host was lost."""
-
-    def __init__(self) -> None:
-        self.lost: list[str] = []
-
-    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
-        """Its worker says nothing of note."""
-
-    def host_lost(self, why: str) -> None:
-        self.lost.append(why)
-
-
-def acquire(world: World, events: Events | None = None, client: str = "c") -> asyncio.Task[Lease]:
-    return asyncio.ensure_future(world.pool.acquire(events or Events(), client))
+def acquire(world: World, events: Mock | None = None, client: str = "c") -> asyncio.Task[Lease]:
+    """Asks for a place for a run whose `events` are told what becomes of its host."""
+    return asyncio.ensure_future(world.pool.acquire(events or Mock(), client))
 
 
 async def test_a_place_is_given_at_once_while_there_is_one(world: World) -> None:
@@ -133,13 +122,13 @@ async def test_waits_that_are_cancelled_leave_the_queue(make_world: MakeWorld) -
 async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(world: World) -> None:
     first = await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
-    mine, other = Events(), Events()
+    mine, other = Mock(), Mock()
     leases = [await within(acquire(world, mine)), await within(acquire(world, other))]
     assert [lease.host for lease in leases] == [b"a", b"b"]
     world.lose(first, "died")
     world.pool.host_gone(b"a", "again")
     world.pool.host_gone(b"never was", "x")
-    assert (mine.lost, other.lost) == (["died"], [])
+    assert (mine.mock_calls, other.mock_calls) == ([call.host_lost("died")], [])
     for message in (protocol.Cancel(), RUN):
         with pytest.raises(OSError, match="gone"):
             leases[0].send(message)
@@ -164,8 +153,8 @@ async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: 
     world.pool.host_says(host.identity, b"", protocol.Status(warm=1, booting=0, wanted=1, running=0), b"")
     other = await within(waiting)
     assert other.host == host.identity
-    other.release()
-    lease.release()
+    for each in (lease, other):
+        each.release()
 
 
 async def test_a_host_that_has_not_greeted_is_not_heard(world: World) -> None:

@@ -112,14 +112,15 @@ def test_optional_fields(optional: dict[str, Any]) -> None:
         ({"code": "1", "grants": []}, "grants"),
         ({"code": "1", "grants": "*"}, "grants"),
         ({"code": "1", "requested_capabilities": []}, "unknown field 'requested_capabilities'"),
+        *((raw, "no object") for raw in ("x", 5, None, [("code", "1")])),
     ],
     ids=str,
 )
-def test_refusals_name_the_field_and_say_what_to_do(raw: dict[str, Any], words: str) -> None:
+def test_refusals_name_the_field_and_say_what_to_do(raw: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request(raw, SETTINGS)
     assert words in caught.value.message
-    assert caught.value.hint and ("grants" not in raw or "readOnly" in caught.value.hint)
+    assert caught.value.hint and ("grants" not in str(raw) or "readOnly" in caught.value.hint)
 
 
 def test_capabilities_up_to_their_caps() -> None:
@@ -140,12 +141,6 @@ def test_a_refusal_does_not_repeat_the_script() -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request({"code": {"secret": "token"}, "x" * 10_000: 1}, SETTINGS)
     assert "token" not in str(caught.value) and len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("raw", ["x", 5, None, [("code", "1")]])
-def test_a_request_that_is_no_object_is_refused_as_that(raw: Any) -> None:
-    with pytest.raises(InvalidRequest, match="no object"):
-        read_request(raw, SETTINGS)
 
 
 @pytest.mark.parametrize("value", ["a", b"a", 3, {"a": 1}, object(), float("nan")])
