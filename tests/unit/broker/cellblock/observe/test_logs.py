@@ -2,6 +2,7 @@
 private, bounded files."""
 
 import hashlib
+import io
 import json
 import logging
 import stat
@@ -229,20 +230,11 @@ async def test_long_values_are_cut_and_marked(
 FOLDER = str(mcp.__file__).rpartition("/")[0]
 
 
-class Written(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
-
-
 @pytest.fixture
-def log(root: logging.Logger) -> Iterator[Written]:
-    """An embedder's log, at its most curious."""
-    handler = Written()
-    root.addHandler(handler)
+def log(root: logging.Logger) -> Iterator[io.StringIO]:
+    """What an embedder's log has written, at its most curious."""
+    written = io.StringIO()
+    root.addHandler(logging.StreamHandler(written))
     root.setLevel(logging.DEBUG)
     # What other tests have logged counts no more.
     for name in [*logging.Logger.manager.loggerDict]:
@@ -250,7 +242,7 @@ def log(root: logging.Logger) -> Iterator[Written]:
         logger.filters[:] = [known for known in logger.filters if not isinstance(known, Tamed)]
     tame_libraries()
     with heard_from(logging.NOTSET):
-        yield handler
+        yield written
 
 
 def say(name: str, level: int, text: str, *, of: str = FOLDER, error: Exception | None = None) -> None:
@@ -263,14 +255,14 @@ def say(name: str, level: int, text: str, *, of: str = FOLDER, error: Exception 
 @pytest.mark.parametrize(
     "name", ["mcp.client.streamable_http", "mcp.server.streamable_http_manager", "client"]
 )
-def test_they_are_heard_from_warnings_on_unless_somebody_asks(log: Written, name: str) -> None:
+def test_they_are_heard_from_warnings_on_unless_somebody_asks(log: io.StringIO, name: str) -> None:
     say(name, logging.INFO, "Received session ID: s3cret")
     say(name, logging.DEBUG, "anything")
-    assert log.lines == []
+    assert log.getvalue() == ""
     say(name, logging.WARNING, "careful")
     logging.getLogger("mcp").setLevel(logging.INFO)
     say(name, logging.INFO, "Received session ID: s3cret")
-    assert log.lines == ["careful", "Received session ID: [redacted]"]
+    assert log.getvalue() == "careful\nReceived session ID: [redacted]\n"
 
 
 @pytest.mark.parametrize(
@@ -289,12 +281,12 @@ def test_they_are_heard_from_warnings_on_unless_somebody_asks(log: Written, name
         ("Session already exists, handling", "Session already exists, handling"),
     ],
 )
-def test_no_id_of_a_session_is_written(log: Written, text: str, shown: str) -> None:
+def test_no_id_of_a_session_is_written(log: io.StringIO, text: str, shown: str) -> None:
     say("mcp.server.streamable_http_manager", logging.ERROR, text)
-    assert log.lines == [shown]
+    assert log.getvalue() == f"{shown}\n"
 
 
-def test_a_flood_is_some_lines_and_a_number(log: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_some_lines_and_a_number(log: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     tamed = Tamed("mcp", FOLDER, lambda: now[0])
     monkeypatch.setattr(logging.getLogger("mcp.client.streamable_http"), "filters", [tamed])
@@ -305,21 +297,22 @@ def test_a_flood_is_some_lines_and_a_number(log: Written, monkeypatch: pytest.Mo
             f"Error {number}" + "x" * 5000,
             error=ValueError("a\n" * 999),
         )
-    assert len(log.lines) == BURST
-    assert sum(map(len, log.lines)) < BURST * 1100
-    assert log.lines[0].endswith("[cut]") and "Traceback" not in log.lines[0]
+    lines = log.getvalue().splitlines()
+    assert len(lines) == BURST and len(log.getvalue()) < BURST * 1100
+    assert lines[0].endswith("[cut]") and "Traceback" not in lines[0]
     now[0] = LINE_SECONDS
     say("mcp.client.streamable_http", logging.ERROR, "Error", error=ValueError("quoted"))
-    assert log.lines[BURST:] == [f"Error (ValueError) ({1000 - BURST} more were left out)"]
+    assert log.getvalue().splitlines()[BURST:] == [f"Error (ValueError) ({1000 - BURST} more were left out)"]
 
 
-def test_an_embedders_own_logger_of_that_name_is_its_own(log: Written) -> None:
+def test_an_embedders_own_logger_of_that_name_is_its_own(log: io.StringIO) -> None:
     for number in range(100):
         say("client", logging.DEBUG, f"session {number}", of="/home/me/app")
-    assert len(log.lines) == 100
+    assert len(log.getvalue().splitlines()) == 100
 
 
-def test_every_logger_of_a_library_is_tamed_once(log: Written) -> None:
+@pytest.mark.usefixtures("log")
+def test_every_logger_of_a_library_is_tamed_once() -> None:
     tame_libraries()
     names = [name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] in LIBRARIES]
     assert {"mcp.client.stdio", "mcp.server.sse", "uvicorn.error", "httpx2"} <= set(names)

@@ -1,6 +1,7 @@
 """Keys that are missing, removed, and in the schema that editors read; keys with which other clients restrict a
 server's tools: read as what they mean, or an error with their place."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -57,11 +58,8 @@ CHECKER: Any = jsonschema.Draft202012Validator(SCHEMA)
 )
 def test_schema_and_program_agree(raw: dict[str, Any], sound: bool) -> None:
     assert CHECKER.is_valid(raw) is sound
-    if sound:
+    with contextlib.nullcontext() if sound else pytest.raises(ConfigProblems):
         parse_settings(raw)
-    else:
-        with pytest.raises(ConfigProblems):
-            parse_settings(raw)
 
 
 def test_every_setting_is_described() -> None:
@@ -342,12 +340,11 @@ def test_what_is_not_understood_is_an_error_at_its_place(tmp_path: Path, entry: 
     file.write_text(f'{{"mcpServers": {{\n "a": {{"command": "x",\n {entry}}}}}}}')
     with pytest.raises(ConfigProblems) as caught:
         load_settings(file)
-    assert [problem.text("").removeprefix(":").startswith(place) for problem in caught.value.problems] == [
-        True
-    ], str(caught.value)
+    (problem,) = caught.value.problems
+    assert problem.text("").startswith(f":{place}")
 
 
-def test_a_list_that_refers_to_nothing_leaves_no_tool(tmp_path: Path) -> None:
+def test_a_list_that_refers_to_nothing_leaves_no_tool() -> None:
     for key in ("disabledTools", "enabledTools", "askTools", "autoApprove"):
         config = server(**{key: ["${env:NOT_SET_ANYWHERE}"]})
         assert config.missing and offered(config) == []
