@@ -204,9 +204,13 @@ def test_a_flood_evicts_nobody_elses_calls_nor_its_own_by_refusals(tmp_path: Pat
 
 async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:
     lines = await lines_of(make_world(), tmp_path, play, "inputs", "outputs")
-    assert lines[0]["script"] == CODE
-    assert json.loads(lines[1]["input"]) == json.loads(lines[2]["output"]) == {"text": "in the input"}
-    assert json.loads(lines[-1]["output"]) == {"text": "in the result"}
+    assert [{key: line[key] for key in ("script", "input", "output") if key in line} for line in lines] == [
+        {"script": CODE},
+        {"input": '{"text": "in the input"}'},
+        {"output": '{"text":"in the input"}'},
+        {},
+        {"output": '{"text": "in the result"}'},
+    ]
 
 
 async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: Path) -> None:
