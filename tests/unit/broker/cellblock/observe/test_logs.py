@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import stat
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -109,12 +108,10 @@ def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert level_of(LogSettings(level="warning")) == level
 
 
-def test_stderr_is_the_default(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with (tmp_path / "err").open("w+") as file:
-        monkeypatch.setattr(sys, "stderr", file)
-        with logging_as_configured(LogSettings(), []):
-            logging.getLogger("a").error("here")
-    assert "a ERROR here" in (tmp_path / "err").read_text()
+def test_stderr_is_the_default(root: logging.Logger, capfd: pytest.CaptureFixture[str]) -> None:
+    with logging_as_configured(LogSettings(), []):
+        logging.getLogger("a").error("here")
+    assert "a ERROR here" in capfd.readouterr().err
 
 
 CODE = 'const secret = "in the script";'
