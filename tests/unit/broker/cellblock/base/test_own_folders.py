@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -138,11 +139,9 @@ def test_without_one_of_the_proofs_it_stays(
 
 
 def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(own_folders.os, "write", full)
+        full = OSError(errno.ENOSPC, "No space left on device")
+        patched.setattr(own_folders.os, "write", Mock(side_effect=full))
         own = OwnFolder(parent, CONTENTS)
     assert (own.path / LOCK_NAME).stat().st_size == 0
     remove_stale(parent, CONTENTS)
@@ -151,10 +150,8 @@ def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pyte
 
 
 def test_what_cannot_be_made_whole_leaves_nothing(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_many(*_: object, **__: object) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(Folder, "open", too_many)
+    too_many = OSError(errno.EMFILE, "Too many open files")
+    monkeypatch.setattr(Folder, "open", Mock(side_effect=too_many))
     parent.mkdir()
     with pytest.raises(OSError, match="Too many open files"):
         OwnFolder(parent, CONTENTS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import mcp
 import pytest
@@ -404,11 +405,8 @@ def test_a_hung_disk_costs_lines_and_no_memory(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_line_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
-    def broken() -> str:
-        raise ValueError("secret text")
-
     writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")
-    writer.put(broken)
+    writer.put(Mock(side_effect=ValueError("secret text")))
     writer.put(lambda: "\ud800 lone")
     writer.close()
     assert lines_in(tmp_path) == ["a line could not be made: ValueError", "? lone"]

@@ -5,6 +5,7 @@ import datetime
 import json
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -388,11 +389,7 @@ def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.deno_trouble() is None
-
-    def nowhere() -> str:
-        raise FileNotFoundError("no deno here")
-
-    monkeypatch.setattr(doctor, "deno_binary", nowhere)
+    monkeypatch.setattr(doctor, "deno_binary", Mock(side_effect=FileNotFoundError("no deno here")))
     assert "--force-reinstall" in (doctor.deno_trouble() or "")
 
 
