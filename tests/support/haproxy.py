@@ -2,7 +2,6 @@
 daemons behind one address.
 """
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -18,7 +17,8 @@ import pytest
 
 from support.http_daemon import Daemon, daemon
 from support.http_server import free_port
-from support.waits import until, within
+from support.processes import owned_process
+from support.waits import until
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
@@ -135,12 +135,6 @@ async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: st
     brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
     file, admin = folder / "haproxy.cfg", folder / "admin"
     file.write_text(configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(PROGRAM, "-db", "-f", str(file)), env=os.environ | ENVIRONMENT
-    )
-    try:
+    async with owned_process(PROGRAM, "-db", "-f", file, env=os.environ | ENVIRONMENT):
         await until(lambda: states(admin).count("UP") == len(daemons), "HAProxy has found all brokers ready")
         yield
-    finally:
-        process.kill()
-        await within(process.wait())
