@@ -8,7 +8,7 @@ import shutil
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -125,16 +125,11 @@ async def fleet(
             daemons.append(
                 await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
             )
-        await stack.enter_async_context(_balancing(folder, port, daemons, balancer_tls))
+        brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
+        file, admin = folder / "haproxy.cfg", folder / "admin"
+        text = configured(f"127.0.0.1:{port}", brokers, tls=balancer_tls, admin=str(admin))
+        file.write_text(text, "utf-8")
+        balancer = owned_process(PROGRAM, "-db", "-f", file, env=os.environ | ENVIRONMENT)
+        await stack.enter_async_context(balancer)
+        await until(lambda: states(admin).count("UP") == count, "HAProxy has found all brokers ready")
         yield Fleet(daemons, port, database)
-
-
-@contextlib.asynccontextmanager
-async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: str) -> AsyncGenerator[None]:
-    """Balances by HAProxy inside the block."""
-    brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
-    file, admin = folder / "haproxy.cfg", folder / "admin"
-    file.write_text(configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
-    async with owned_process(PROGRAM, "-db", "-f", file, env=os.environ | ENVIRONMENT):
-        await until(lambda: states(admin).count("UP") == len(daemons), "HAProxy has found all brokers ready")
-        yield

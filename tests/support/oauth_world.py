@@ -116,8 +116,6 @@ class World:
         await self._told("end")
 
     async def _told(self, what: str, content: str = "") -> None:
-        import httpx2
-
         async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
             (await http.post(f"{self.issuer}{what}", content=content)).raise_for_status()
 
