@@ -141,13 +141,8 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     )
     told = (*mute.warnings, "Its tool list ends at page 2, which it refused: no such cursor.")
     assert [sum(warning in text for text in records) for warning in told] == [1] * 6
-
-
-async def test_what_is_no_message_is_in_the_log_of_its_server(tmp_path: Path) -> None:
-    made = settings(tmp_path, {"mute": started("mute")})
-    async with ready(made):
-        said = upstream_log(made.state_dir / LOGS, "mute").read_text()
-        assert said.count("On its stdout is what is no message: ") == 1
+    own = upstream_log(odd.settings.state_dir / LOGS, "mute").read_text()
+    assert own.count("On its stdout is what is no message: ") == 1
 
 
 async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:
