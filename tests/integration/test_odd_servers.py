@@ -35,7 +35,6 @@ from support.http_server import mcp_over_http, serving
 from support.responses import succeeded
 from support.waits import until, within
 
-COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
 HELLO = """
     import * as odd from "@codemode/servers/WAY";
     const out = [];
@@ -58,7 +57,7 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
 
 
 def started(way: str) -> dict[str, Any]:
-    return {"command": COMMAND[0], "args": [*COMMAND[1:], way]}
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "odd_server.py"), way]}
 
 
 async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
