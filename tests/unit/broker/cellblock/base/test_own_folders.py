@@ -311,6 +311,16 @@ def test_one_that_others_may_write_to_is_refused_with_what_to_do(
     assert names(tmp_path) == []
 
 
+@contextmanager
+def another_user() -> Generator[None]:
+    """Has this process be another user."""
+    os.seteuid(12345)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused_roots(tmp_path: Path) -> None:
     # Wherever the folders of tests are: the other user must come as far.
@@ -318,17 +328,8 @@ def test_another_user_is_refused_roots(tmp_path: Path) -> None:
         if folder.stat().st_mode & 0o5 != 0o5:
             folder.chmod(0o755)
     (tmp_path / "state").mkdir()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setuid(12345)
-            prepare_state_dir(tmp_path / "state")
-        except ConfigError as error:
-            os._exit(7 if "belongs to another user (uid 0)" in str(error) else 1)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with another_user(), pytest.raises(ConfigError, match=r"belongs to another user \(uid 0\)"):
+        prepare_state_dir(tmp_path / "state")
 
 
 def test_one_that_its_group_may_write_to_is_a_warning(
@@ -453,14 +454,11 @@ def test_its_path_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
 def test_another_user_is_a_stranger_at_both_ends(tmp_path: Path) -> None:
     with closing(ListeningSocket(tmp_path, ADDRESS)), socket.socket(socket.AF_UNIX) as theirs:
-        os.seteuid(4711)
-        try:
+        with another_user():
             # As one that has got in all the same: over an open descriptor, say.
             ours, other = socket.socketpair()
             with pytest.raises(PermissionError):
                 theirs.connect(str(place(tmp_path)))
-        finally:
-            os.seteuid(0)
     for end in (ours, other):
-        with end, pytest.raises(Stranger, match="uid 4711"):
+        with end, pytest.raises(Stranger, match="uid 12345"):
             refuse_strangers(end)
