@@ -80,45 +80,36 @@ async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
     assert await Calls(answer=AsyncMock(return_value=given)).call("answer") == (True, answered)
 
 
+NO_OBJECT = {
+    "errorClass": "SchemaValidationError",
+    "serverId": "tools",
+    "toolName": "tool",
+    "exportName": "tool",
+}
+
+
 @pytest.mark.parametrize(
-    ("body", "received"),
+    ("server", "tool", "body", "about", "field", "word"),
     [
-        (b"[]", "array"),
-        (b"null", "null"),
-        (b'"x"', "string"),
-        (b"1", "number"),
-        (b"true", "boolean"),
-        (b"nonsense", None),
-        (b"[" * 300, None),
+        ("tools", "tool", b"[]", NO_OBJECT, "received", "array"),
+        ("tools", "tool", b"null", NO_OBJECT, "received", "null"),
+        ("tools", "tool", b'"x"', NO_OBJECT, "received", "string"),
+        ("tools", "tool", b"1", NO_OBJECT, "received", "number"),
+        ("tools", "tool", b"true", NO_OBJECT, "received", "boolean"),
+        ("tools", "tool", b"nonsense", NO_OBJECT, "hint", ""),
+        ("tools", "tool", b"[" * 300, NO_OBJECT, "hint", ""),
+        ("tools", "toll", b"{}", {"errorClass": "ToolNotFoundError"}, "hint", "tool"),
+        ("toolz", "tool", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "tools"),
+        ("__proto__", "constructor", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "listServers"),
     ],
 )
-async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
+async def test_what_never_reaches_a_tool(
+    server: str, tool: str, body: bytes, about: dict[str, str], field: str, word: str
+) -> None:
     made = Calls(tool=AsyncMock(side_effect=AssertionError("it is reached")))
-    ok, error = await made.call("tool", body)
-    about = {
-        "errorClass": "SchemaValidationError",
-        "serverId": "tools",
-        "toolName": "tool",
-        "exportName": "tool",
-    }
-    assert not ok and error["hint"] and {name: error[name] for name in about} == about
-    assert received is None or received in error["received"]
-    assert made.calls.counts() == CallCounts(0, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("server", "tool", "error_class", "word"),
-    [
-        ("tools", "ecko", "ToolNotFoundError", "echo"),
-        ("toolz", "echo", "ServerNotFoundError", "tools"),
-        ("__proto__", "constructor", "ServerNotFoundError", "listServers"),
-    ],
-)
-async def test_what_does_not_exist(server: str, tool: str, error_class: str, word: str) -> None:
-    made = Calls()
-    ok, error = await made.call(tool, server=server)
-    assert (ok, error["errorClass"]) == (False, error_class)
-    assert word in error["hint"]
+    ok, error = await made.call(tool, body, server)
+    assert (ok, {name: error[name] for name in about}) == (False, about)
+    assert error["hint"] and word in error[field]
     assert made.calls.counts() == CallCounts(0, 0, 1)
     assert made.traced[0].ok is False and made.traced[0].error
 
