@@ -481,14 +481,11 @@ def test_phrases_are_stemmed_by_word() -> None:
     assert word_groups().related["money_back"]["refund"] > 0.5
 
 
-def test_words_are_stemmed_and_asked_once() -> None:
+def test_words_are_stemmed_and_asked_once_and_count_less_than_the_phrase_that_they_make() -> None:
     assert wanted_by("Issues, issue; closing", set(), set()) == [
         Wanted("issues", "issu", 1.0),
         Wanted("closing", "clos", 1.0),
     ]
-
-
-def test_a_phrase_is_asked_beside_its_words_which_count_less() -> None:
     assert wanted_by("give the money back now", {"money_back"}, set()) == [
         Wanted("", "money_back", 1.0),
         Wanted("give", "giv", 1.0),

@@ -184,42 +184,33 @@ async def test_an_issuer_may_differ_by_a_root_slash(
 
 
 @pytest.mark.parametrize(
-    ("members", "left", "scope"),
+    ("what", "members", "left", "scope"),
     [
-        ({"expires_in": 3599.9, "scope": ["read", "write"]}, 3599, "read write"),
-        ({"expires_in": "60.5", "scope": "read"}, 60, "read"),
-        ({"expires_in": None, "scope": []}, None, ""),
-        ({"expires_in": "soon", "scope": None}, None, None),
-        ({"expires_in": float("inf")}, None, None),
-        ({"expires_in": 60, "scope": 5, "refresh_token": 5, "token_type": None}, 60, None),
-    ],
-)
-async def test_lives_and_scopes_in_other_forms_are_taken(
-    tmp_path: Path, members: dict[str, Any], left: int | None, scope: str | None
-) -> None:
-    with served(odd("token", **members)) as authority:
-        place, _ = await logged_in(authority, tmp_path)
-    status = await status_of(place)
-    assert status["state"] == "logged in" and status["scope"] == scope
-    assert status["expiresInSeconds"] in (left, (left or 0) - 1)
-
-
-@pytest.mark.parametrize(
-    ("what", "members"),
-    [
-        ("resource", {"resource_documentation": "", "bearer_methods_supported": "header"}),
+        ("token", {"expires_in": 3599.9, "scope": ["read", "write"]}, 3599, "read write"),
+        ("token", {"expires_in": "60.5", "scope": "read"}, 60, "read"),
+        ("token", {"expires_in": None, "scope": []}, None, ""),
+        ("token", {"expires_in": "soon", "scope": None}, None, None),
+        ("token", {"expires_in": float("inf")}, None, None),
+        ("token", {"expires_in": 60, "scope": 5, "refresh_token": 5, "token_type": None}, 60, None),
+        ("resource", {"resource_documentation": "", "bearer_methods_supported": "header"}, 60, None),
         (
             "metadata",
             {"op_policy_uri": "", "scopes_supported": "read write", "response_types_supported": None},
+            60,
+            None,
         ),
-        ("client", {"logo_uri": "", "contacts": "nobody"}),
+        ("client", {"logo_uri": "", "contacts": "nobody"}, 60, None),
     ],
 )
-async def test_no_login_is_lost_for_one_member(tmp_path: Path, what: str, members: dict[str, Any]) -> None:
+async def test_no_login_is_lost_for_one_member_and_other_forms_are_taken(
+    tmp_path: Path, what: str, members: dict[str, Any], left: int | None, scope: str | None
+) -> None:
     with served(odd(what, **members)) as authority:
         place, said = await logged_in(authority, tmp_path)
     assert said.startswith("Logged in to notes")
-    assert (await status_of(place))["state"] == "logged in"
+    status = await status_of(place)
+    assert status["state"] == "logged in" and status["scope"] == scope
+    assert status["expiresInSeconds"] in (left, (left or 0) - 1)
 
 
 @pytest.mark.parametrize(
