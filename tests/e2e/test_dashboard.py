@@ -69,7 +69,7 @@ def called(file: Path, text: str) -> int:
 
 def decisions_of(served: Daemon, run_id: str) -> list[dict[str, Any]]:
     """The decisions on a run that the audit log has."""
-    lines = [json.loads(line) for line in (served.folder / "s" / "audit.jsonl").read_text().splitlines()]
+    lines = ledger(served.folder / "s" / "audit.jsonl")
     return [line for line in lines if line["event"] == "decision" and line["run"] == run_id]
 
 
@@ -368,9 +368,7 @@ async def fresh_page(chromium: Any) -> AsyncIterator[Any]:
 async def printed_url(looked_at: Daemon) -> str:
     """What `cellblock dashboard` prints."""
     words = ("dashboard", "--no-open", "--url", looked_at.url, "--state-dir", looked_at.folder / "s")
-    done = await cellblock(*words)
-    assert done.code == 0, done.err
-    return done.out.strip()
+    return (await cellblock(*words, code=0)).out.strip()
 
 
 @needs_browser

@@ -25,6 +25,7 @@ from cellblock_worker.wire.keys import make_key_file
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.certificates import certificate
 from support.commands import Piped, Said, cellblock, in_this_process, piped
+from support.entries import ledger
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, Daemon, daemon, opened, streaming
 from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import ModernClient, message
@@ -184,8 +185,7 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         lines = json.dumps(INITIALIZE).encode() + b"\n" + message("tools/list", 2) + b"\n"
         for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
             words = ("connect", "--url", running.url, "--token-file", token_file, *trusted)
-            done = await cellblock(*words, given=lines)
-            assert done.code == code, done.err
+            done = await cellblock(*words, code=code, given=lines)
             answers = [json.loads(line) for line in done.out.splitlines()]
             assert [answer["id"] for answer in answers if "result" in answer] == ([] if code else [1, 2])
 
@@ -237,8 +237,9 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
             assert (await ann.ask(method, path, headers=ann.auth)).status == status
 
         file = private_file(tmp_path / "mine", ann.token or "")
-        page = await cellblock("dashboard", "--no-open", "--url", owner.url, "--token-file", file)
-        assert page.code == 3 and "a named one does not open it" in page.err
+        at = ("--url", owner.url, "--token-file", file)
+        page = await cellblock("dashboard", "--no-open", *at, code=3)
+        assert "a named one does not open it" in page.err
 
         # A session that is open ends with its token.
         place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
@@ -246,11 +247,11 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         nothing = "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools"
         assert said.out == f"revoked ann\nRemoved of token:ann: {nothing}.\n"
         assert (await ann.ask(headers=session, body=ping)).status == 401
-        page = await cellblock("connect", "--no-start", "--url", owner.url, "--token-file", file)
-        assert page.code == 3 and "refuses the token. It has expired or was revoked" in page.err
+        refused = await cellblock("connect", "--no-start", *at, code=3)
+        assert "refuses the token. It has expired or was revoked" in refused.err
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
-    lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
-    assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
+    audit = ledger(tmp_path / "s" / "audit.jsonl")
+    assert {line["client"].split()[1] for line in audit if line["event"] == "call"} == {"token:ann"}
 
 
 def test_what_is_said_of_them(tmp_path: Path) -> None:

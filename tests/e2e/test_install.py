@@ -114,9 +114,7 @@ def install(
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         # Servers of other people are not started by a test.
         patch.setattr(approval, "TRY_SECONDS", 0)
-        done = in_this_process(*words)
-        assert done.code == code, done
-        return done
+        return in_this_process(*words, code=code)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -256,8 +254,8 @@ async def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> N
     assert {one["client"] for one in json.loads(done.out)["clients"]} == {"cursor", "codex"}
     nobody = tmp_path / "nobody"
     nobody.mkdir()
-    none = await cellblock(*words, env=env | {"HOME": str(nobody)})
-    assert none.code == 2 and "No client was found" in none.err and not list(nobody.iterdir())
+    none = await cellblock(*words, code=2, env=env | {"HOME": str(nobody)})
+    assert "No client was found" in none.err and not list(nobody.iterdir())
 
 
 def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
             assert "Nothing was answered." in terminal.text
         assert "still waits" in await command(tmp_path, "runs", "approve", run_id, "--call", first)
         assert "goes on" in await command(tmp_path, "runs", "deny", run_id)
-        audit = map(json.loads, (tmp_path / "s" / "audit.jsonl").read_text().splitlines())
+        audit = ledger(tmp_path / "s" / "audit.jsonl")
         decided = [(line["verdict"], line["by"]) for line in audit if line["event"] == "decision"]
         assert decided == [("accepted", "cli"), ("declined", "cli")]
         # The client comes back with its own answer, too late: it gets what became of the run, once.

@@ -297,8 +297,7 @@ def test_a_rule_for_a_tool_that_its_server_lacks_is_told_wherever_the_tools_are_
     script = tmp_path / "script.js"
 
     def said(*words: object, code: int = 0) -> str:
-        done = in_this_process(*map(str, words), "--config", config, "--state-dir", tmp_path / "state")
-        assert done.code == code, done
+        done = in_this_process(*words, "--config", config, "--state-dir", tmp_path / "state", code=code)
         return done.out + done.err
 
     assert SLIP not in said("config", "check"), "nothing has ever known its tools"

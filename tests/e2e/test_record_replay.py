@@ -288,8 +288,7 @@ def place(folder: Path) -> tuple[object, ...]:
 
 async def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command says that ends so."""
-    done = await cellblock(*words, *place(folder))
-    assert done.code == code, done
+    done = await cellblock(*words, *place(folder), code=code)
     return done.out if code == 0 else done.out + done.err
 
 
@@ -315,8 +314,8 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
         file = tmp_path / "kept" / "by_state.ts"
         literals = ("--param", "status=open", "--param", "kind=bug")
-        done = await cellblock("save", run_id, "by_state", *literals, *place(tmp_path))
-        assert done.code == 0 and f"kept by_state: 1 tool, in {file}. It runs" in done.err
+        done = await cellblock("save", run_id, "by_state", *literals, *place(tmp_path), code=0)
+        assert f"kept by_state: 1 tool, in {file}. It runs" in done.err
         text = file.read_text()
         assert "status: input.status, label: input.kind" in text and "of: input.status" in text
         assert '"readOnly": true' in text

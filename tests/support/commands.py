@@ -26,13 +26,20 @@ class Said(NamedTuple):
 
 
 async def cellblock(
-    *words: object, given: bytes | None = None, program: Path | None = None, **options: Any
+    *words: object,
+    code: int | None = None,
+    given: bytes | None = None,
+    program: Path | None = None,
+    **options: Any,
 ) -> Said:
-    """Runs a command to its end; `given` is its standard input, the options are asyncio's."""
+    """Runs a command to its end, with the exit code that is named, if one is; `given` is its standard input, the
+    options are asyncio's."""
     options.setdefault("stdin", DEVNULL if given is None else PIPE)
     async with piped(*words, program=program, **options) as running:
         out, err = await within(running.process.communicate(given), BOUND_SECONDS)
-        return Said(running.process.returncode, out.decode(), err.decode())
+        done = Said(running.process.returncode, out.decode(), err.decode())
+    assert code in (None, done.code), done
+    return done
 
 
 async def command(
@@ -45,12 +52,11 @@ async def command(
 ) -> str:
     """What a command says that is to end so, with a configuration and a state directory of a folder."""
     place = ("--config", folder / config, "--state-dir", folder / state)
-    done = await cellblock(*words, *place, **options)
-    assert done.code == code, done
+    done = await cellblock(*words, *place, code=code, **options)
     return done.out if code == 0 else done.err
 
 
-def in_this_process(*words: object) -> Said:
+def in_this_process(*words: object, code: int | None = None) -> Said:
     """The same here: a start of Python for each command would take long."""
     out, err = io.BytesIO(), io.BytesIO()
     with (
@@ -58,10 +64,12 @@ def in_this_process(*words: object) -> Said:
         contextlib.redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)),
     ):
         try:
-            code = main([*map(str, words)])
+            ended_with = main([*map(str, words)])
         except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Said(code, out.getvalue().decode(), err.getvalue().decode())
+            ended_with = int(ended.code or 0)
+        done = Said(ended_with, out.getvalue().decode(), err.getvalue().decode())
+    assert code in (None, done.code), done
+    return done
 
 
 @dataclass
