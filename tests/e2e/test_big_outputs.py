@@ -189,14 +189,6 @@ async def test_large_logs_end_with_what_is_left_out(
         ]
 
 
-async def test_what_fits_is_whole(served: tuple[Daemon, Path]) -> None:
-    async with served[0].client() as client:
-        result = await run(client, f"console.log('a'); {sized(INLINE - 1_000)}")
-        response = response_of(result)
-        assert (response["result"], response["diagnostics"]) == ("x" * (INLINE - 1_000), [])
-        assert "outputs" not in response and not links_of(result)
-
-
 async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, Path]) -> None:
     """A session's outputs are its own, although the others show the same token."""
     running, config = served

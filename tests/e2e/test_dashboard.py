@@ -3,10 +3,11 @@ texts, and runs that wait for a person, answered there.
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,20 +154,31 @@ async def chromium() -> AsyncIterator[Any]:
         yield running
 
 
-@pytest.fixture
-async def page(served: Daemon, chromium: Any) -> AsyncIterator[Any]:
-    """A page that is signed in; nothing has gone wrong in it when the test is over."""
+@contextlib.asynccontextmanager
+async def watched(chromium: Any, expected: str) -> AsyncGenerator[Any]:
+    """A page in which nothing but the expected has gone wrong at the end: no error, no dialog, and nothing asked of
+    anybody else."""
     context = await chromium.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(BOUND_MS)
     made = await context.new_page()
     wrong: list[str] = []
+    ours = re.compile(r"https?://127\.0\.0\.1:|file:.*/open\.html$|data:")
     made.on("pageerror", lambda error: wrong.append(f"error {error}"))
+    made.on("dialog", lambda dialog: wrong.append(f"dialog {dialog}"))
     made.on("console", lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None)
-    await sign_in(served, made)
+    made.on("request", lambda asked: None if ours.match(asked.url) else wrong.append(asked.url))
     yield made
     await context.close()
+    assert [line for line in wrong if not re.search(expected, line)] == []
+
+
+@pytest.fixture
+async def page(served: Daemon, chromium: Any) -> AsyncIterator[Any]:
+    """A page that is signed in."""
     # The browser itself says so where an answer comes too late, or does not fit.
-    assert [line for line in wrong if "404 (Not Found)" not in line and "status of 422" not in line] == []
+    async with watched(chromium, r"404 \(Not Found\)|status of 422") as made:
+        await sign_in(served, made)
+        yield made
 
 
 async def sign_in(served: Daemon, page: Any) -> None:
@@ -340,29 +352,8 @@ async def looked_at(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[D
 
 @pytest.fixture
 async def fresh_page(chromium: Any) -> AsyncIterator[Any]:
-    """A page that has done nothing wrong when the test is over: no error, nothing asked of anybody else."""
-    context = await chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(BOUND_MS)
-    made = await context.new_page()
-    wrong: list[str] = []
-    ours = re.compile(r"https?://127\.0\.0\.1:|file:.*/open\.html$")
-
-    def said(one: Any) -> None:
-        if one.type == "error":
-            wrong.append(f"console {one.text}")
-
-    def asked(one: Any) -> None:
-        if not ours.match(one.url):
-            wrong.append(one.url)
-
-    def failed(one: Any) -> None:
-        wrong.append(f"error or dialog {one}")
-
-    for name, heard in {"pageerror": failed, "console": said, "request": asked, "dialog": failed}.items():
-        made.on(name, heard)
-    yield made
-    await context.close()
-    assert [line for line in wrong if not line.startswith("data:")] == []
+    async with watched(chromium, "^$") as made:
+        yield made
 
 
 async def printed_url(looked_at: Daemon) -> str:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -27,6 +27,7 @@ from support.certificates import certificate
 from support.commands import Piped, Said, cellblock, in_this_process, piped
 from support.entries import ledger
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, Daemon, daemon, opened, streaming
+from support.http_server import Answering, serving
 from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import ModernClient, message
 from support.processes import alive
@@ -514,42 +515,39 @@ async def test_another_user_gets_nothing_even_through_an_open_door(tmp_path: Pat
 # ---- another machine's -----------------------------------------------------------------------------------
 
 
+class Forgets(Answering):
+    """A daemon that has forgotten its session when the tools are listed for the first time."""
+
+    said: ClassVar[list[str]] = []
+    results: ClassVar[dict[str, Any]] = {"initialize": GREETED["result"], "tools/list": {"tools": []}}
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        self.said.append(asked["method"])
+        answer = {"jsonrpc": "2.0", "id": asked.get("id"), "result": self.results.get(asked["method"])}
+        status = 200 if answer["result"] else 202
+        if asked["method"] == "tools/list" and self.said.count("initialize") == 1:
+            status = 404
+            answer = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+        body = b"" if status == 202 else json.dumps(answer).encode()
+        self.answer(status, body, content_type="application/json", mcp_session_id="s")
+
+    def refuse(self) -> None:
+        self.answer(405)
+
+    do_GET = do_HEAD = do_DELETE = refuse
+
+
 async def test_over_http_a_session_that_the_daemon_has_forgotten_is_begun_again(tmp_path: Path) -> None:
     """The client has its list, and notices nothing."""
-    said: list[str] = []
-
-    lost = {"error": {"code": -32600, "message": "Session not found"}}
-
-    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Who only looks whether anybody listens says nothing.
-        with closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
-            body = json.loads(await reader.readexactly(length)) if length else {"method": head.split(" ")[0]}
-            method, request_id = body["method"], body.get("id")
-            said.append(method)
-            status, answer = 202, None
-            if method in ("head", "get", "delete"):
-                status = 405
-            elif method == "initialize":
-                status, answer = 200, {**GREETED, "id": request_id}
-            elif method == "tools/list" and said.count("initialize") == 1:
-                status, answer = 404, {"jsonrpc": "2.0", "id": None, **lost}
-            elif request_id is not None:
-                status, answer = 200, {"jsonrpc": "2.0", "id": request_id, "result": {"tools": []}}
-            text = json.dumps(answer).encode() if answer else b""
-            kind = "content-type: application/json\r\nmcp-session-id: s\r\nconnection: close\r\n"
-            writer.write(f"HTTP/1.1 {status} X\r\n{kind}content-length: {len(text)}\r\n\r\n".encode() + text)
-            await writer.drain()
-
-    async with await asyncio.start_server(answered, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        async with piped("connect", "--url", url, "--state-dir", tmp_path / "none") as relay:
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    with serving(Forgets) as address:
+        words = ("connect", "--url", f"http://{address}/mcp", "--state-dir", tmp_path / "none")
+        async with piped(*words) as relay:
             relay.send(INITIALIZE)
             assert await relay.answer() == GREETED
             relay.send({"jsonrpc": "2.0", "method": "notifications/initialized"}, listing)
             assert await relay.answer() == {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}
             assert await relay.end() == 0
     asked = ("initialize", "notifications/initialized", "tools/list")
-    assert [said.count(method) for method in asked] == [2, 2, 2]
+    assert [Forgets.said.count(method) for method in asked] == [2, 2, 2]
