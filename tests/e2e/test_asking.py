@@ -7,6 +7,7 @@ and what a daemon's environment lacks is told by every command that speaks with 
 import asyncio
 import importlib.util
 import json
+import re
 import shutil
 import signal
 import sys
@@ -71,14 +72,15 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         done = await said(tmp_path, "run", failing, code=1)
         assert json.loads(done.out)["diagnostics"][0]["message"].endswith("no")
         assert "the script failed" in done.err
-        assert (await said(tmp_path, "run", script, "--require", "broken", code=2)).out == ""
-        done = await said(tmp_path, "types", "plain")
-        assert "function echo(" in done.out and not done.err
-        done = await said(tmp_path, "search", "zzz", code=1)
-        assert done.out == "nothing found; not connected: broken\n" and "no key in ACME_KEY" in done.err
-        assert json.loads((await said(tmp_path, "inspect", "plain.echo")).out)["toolName"] == "echo"
-        done = await said(tmp_path, "inspect", "broken.tool", code=2)
-        assert "Server broken is not connected" in done.err and "ACME_KEY" in done.err
+        for words, code, out, err in (
+            (("run", script, "--require", "broken"), 2, "", ".*broken.*"),
+            (("types", "plain"), 0, r".*function echo\(.*", ""),
+            (("search", "zzz"), 1, "nothing found; not connected: broken\n", ".*no key in ACME_KEY.*"),
+            (("inspect", "plain.echo"), 0, '{.*"toolName": ?"echo".*}\n', ".*"),
+            (("inspect", "broken.tool"), 2, ".*", ".*Server broken is not connected.*ACME_KEY.*"),
+        ):
+            done = await said(tmp_path, *words, code=code)
+            assert re.fullmatch(out, done.out, re.DOTALL) and re.fullmatch(err, done.err, re.DOTALL), done
         report = json.loads((await said(tmp_path, "doctor", "--json", code=1)).out)
         assert report["servers"]["plain"].startswith("connected, ")
         assert starts(tmp_path) == 1

@@ -115,7 +115,7 @@ async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_awa
         running.process.terminate()
         told = await relay.answer()
         assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
-        await within(running.process.wait())
+        assert await within(running.process.wait()) == 0
         assert list((tmp_path / "s" / "daemons").iterdir()) == []
 
 

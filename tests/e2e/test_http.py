@@ -114,22 +114,6 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path, mode:
         await until(lambda: not any(map(alive, family)), "no process is left")
 
 
-async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
-    """A run, and the stream that a session has open for what the server may have to say."""
-    async with (
-        daemon(tmp_path, http={"drain_ms": 300}) as running,
-        running.client("legacy") as client,
-        streaming(running, "GET", await opened(running)) as stream,
-    ):
-        assert b" 200 " in await within(stream.readline())
-        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: running.recorded(tool="never"), "the script is in its call")
-        running.process.terminate()
-        with pytest.raises(MCPError, match="stopping"):
-            await within(call)
-        assert await within(running.process.wait()) == 0
-
-
 @pytest.mark.parametrize(("mode", "pauses"), [("auto", True), ("legacy", False)])
 async def test_a_second_signal_kills(tmp_path: Path, mode: str, pauses: bool) -> None:
     """But the run's client is told, and stderr has no traceback, also where signals come without a pause."""
