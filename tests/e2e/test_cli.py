@@ -4,7 +4,6 @@ given works in each of them, where it is installed, and asks this program.
 
 import json
 import os
-import pty
 import re
 import shutil
 import stat
@@ -21,11 +20,15 @@ from cellblock import __version__
 from cellblock.app.cli.demo import show
 from cellblock_worker.wire.keys import read_key_file
 from support.cellblock_zygote import forked_cellblock
+from support.commands import on_terminal
 from support.entries import plain_server, write_config
 from support.http_daemon import Daemon
 
 BOUND_SECONDS = 120
 
+
+OTHERS = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+"""The streams that are no terminal where standard output is one."""
 
 Outcome = subprocess.CompletedProcess[str]
 Place = tuple[object, ...]
@@ -230,44 +233,20 @@ async def test_a_demo_that_does_not_begin_says_why(
     assert err.startswith("cellblock: the demo's own server is not connected: it ended by itself; it said: ")
 
 
-def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]:
-    """Exit code and what a terminal was sent."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [str(forked_cellblock()), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm", **env},
-        cwd=home,
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-    )
-    os.close(theirs)
-    said = b""
-    try:
-        while chunk := os.read(ours, 65536):
-            said += chunk
-    except OSError:
-        pass  # the program has closed its end
-    os.close(ours)
-    process.communicate(timeout=BOUND_SECONDS)
-    return process.returncode, said.decode().replace("\r\n", "\n")
-
-
 def test_people_get_text_and_colour_and_machines_json(command: Any, home: Path, place: Place) -> None:
     words = ("inspect", "plain.echo", *place)
-    code, shown = on_a_terminal(*words, home=home)
+    code, shown, _ = on_terminal(home, *words, **OTHERS)
     assert code == 0 and "\x1b[1;36mplain.echo\x1b[0m" in shown and "import { echo }" in shown
-    _, plain = on_a_terminal(*words, home=home, NO_COLOR="1")
+    plain = on_terminal(home, *words, env={"NO_COLOR": "1"}, **OTHERS).out
     assert "\x1b" not in plain and "import { echo }" in plain
-    _, machine = on_a_terminal(*words, "--json", home=home)
-    assert json.loads(machine)["toolName"] == "echo"
-    assert json.loads(command(*words).stdout) == json.loads(machine)
+    machine = json.loads(on_terminal(home, *words, "--json", **OTHERS).out)
+    assert machine["toolName"] == "echo" and json.loads(command(*words).stdout) == machine
 
 
 def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "one.js"
     script.write_text("globalThis.__codemode_result__ = 1;")
-    code, shown = on_a_terminal("run", script, home=home, FORCE_COLOR="1")
+    code, shown, _ = on_terminal(home, "run", script, env={"FORCE_COLOR": "1"}, **OTHERS)
     assert code == 0 and json.loads(shown)["result"] == 1
 
 

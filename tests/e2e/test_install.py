@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pty
 import secrets
 import shutil
 import subprocess
@@ -25,8 +24,7 @@ from cellblock.app.config.edit import read as read_text
 from cellblock.app.config.references import names_in
 from cellblock.base.settings.syntax import parse
 from cellblock_worker.confinement.bubblewrap import find_binary
-from support.cellblock_zygote import forked_cellblock
-from support.commands import Said, cellblock, in_this_process
+from support.commands import Said, cellblock, in_this_process, on_terminal
 from support.documents import ROOT, examples, statements
 from support.entries import CELLBLOCK
 from support.params import mostly
@@ -389,13 +387,7 @@ def test_print_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("y\n", True), ("\x04", False)])
 def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    command = [str(forked_cellblock()), "install", "cursor"]
-    process = subprocess.Popen(command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    os.write(ours, answer.encode())
-    assert process.wait(timeout=120) == 0
-    os.close(ours)
+    assert on_terminal(tmp_path, "install", "cursor", keys=answer).code == 0
     assert (tmp_path / ".cursor/mcp.json").exists() is written
 
 

@@ -1,11 +1,14 @@
-"""`cellblock` as a user runs it: to its end, in a process of its own or in this one, or at its pipes."""
+"""`cellblock` as a user runs it: to its end, in a process of its own or in this one, on a terminal, or at its pipes."""
 
 import asyncio
 import contextlib
 import io
 import json
+import os
+import pty
+import subprocess
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +73,27 @@ def in_this_process(*words: object, code: int | None = None) -> Said:
         done = Said(ended_with, out.getvalue().decode(), err.getvalue().decode())
     assert code in (None, done.code), done
     return done
+
+
+def on_terminal(
+    home: Path, *words: object, keys: str = "", env: Mapping[str, str] | None = None, **options: Any
+) -> Said:
+    """The same in a process of its own with a home, whose streams are a terminal where the options, which are
+    subprocess', do not say otherwise; `keys` are typed, and `out` is what the terminal was sent."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [forked_cellblock(), *map(str, words)],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm", **(env or {})},
+        **{"cwd": home, "stdin": theirs, "stdout": theirs, "stderr": theirs, **options},
+    )
+    os.close(theirs)
+    os.write(ours, keys.encode())
+    sent = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while chunk := os.read(ours, 65536):
+            sent += chunk
+    os.close(ours)
+    return Said(process.wait(BOUND_SECONDS), sent.decode(), "")
 
 
 @dataclass
