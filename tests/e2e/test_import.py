@@ -1,9 +1,9 @@
 """`cellblock import` on a made-up home: what is found, what is written, and that secrets stay where they were."""
 
+import asyncio
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cellblock.app.config.load import load_settings
-from support.cellblock_zygote import CONSTANTS, forked_cellblock
-from support.commands import on_terminal
+from support.cellblock_zygote import CONSTANTS
+from support.commands import Said, cellblock, on_terminal
 from support.entries import plain_server
 
 SECRETS = (
@@ -95,19 +95,10 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", CONSTANTS: constants}
 
 
-def run_import(home: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run_import(home: Path, *arguments: str, code: int = 0) -> Said:
     """The command, which is to end so."""
-    done = subprocess.run(
-        [forked_cellblock(), "import", *arguments],
-        cwd=home.parent / "project",
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == code, done
-    return done
+    project = home.parent / "project"
+    return asyncio.run(cellblock("import", *arguments, code=code, env=environment(home), cwd=project))
 
 
 def in_terminal(home: Path, answers: str, *arguments: str) -> str:
@@ -124,7 +115,7 @@ def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
     done = run_import(home, "--dry-run", "--json", "--project")
-    report = json.loads(done.stdout)
+    report = json.loads(done.out)
     assert fates(report) == {
         ("claude-code", "here"): "added",
         ("claude-code", "github"): "added",
@@ -142,15 +133,15 @@ def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
     (why,) = [why for file, why in report["unreadable"].items() if file.endswith("User/mcp.json")]
     assert why.startswith("line 1")
     assert not report["written"] and not (home / ".config/cellblock").exists()
-    alone = json.loads(run_import(home, "--dry-run", "--json").stdout)
+    alone = json.loads(run_import(home, "--dry-run", "--json").out)
     assert {server for _, server in fates(report).keys() - fates(alone).keys()} == {"here", "asks"}
     text = run_import(home, "--dry-run")
-    assert "+ wiki  wiki.example, from Cursor" in text.stdout and "GITHUB_TOKEN" in text.stdout
-    assert not any(secret in done.stdout + text.stdout + text.stderr for secret in SECRETS)
+    assert "+ wiki  wiki.example, from Cursor" in text.out and "GITHUB_TOKEN" in text.out
+    assert not any(secret in done.out + text.out + text.err for secret in SECRETS)
 
 
 def test_nothing_is_written_without_being_asked(home: Path) -> None:
-    assert "Add --yes" in run_import(home, code=2).stderr
+    assert "Add --yes" in run_import(home, code=2).err
     assert not (home / ".config/cellblock").exists()
 
 
@@ -177,13 +168,13 @@ def test_secrets_are_left_behind_and_named(home: Path, monkeypatch: pytest.Monke
     assert len(load_settings(file).warnings) == 6
     names = ("GITHUB_TOKEN", "WIKI_AUTHORIZATION", "DB_PASSWORD", "REMOTE_API_KEY", "DB_API_KEY", "API_KEY")
     for name, value in zip(names, (*SECRETS, "asked"), strict=True):
-        assert name in done.stdout
+        assert name in done.out
         monkeypatch.setenv(name, value)
     settings = load_settings(file)
     assert settings.servers["db"].args[0] == f"postgres://me:{SECRETS[2]}@db/x"
     assert settings.servers["remote"].url == f"https://r.example/mcp?api_key={SECRETS[3]}&v=1"
     # Again: everything is there already.
-    again = json.loads(run_import(home, "--yes", "--json", "--project").stdout)
+    again = json.loads(run_import(home, "--yes", "--json", "--project").out)
     assert not again["written"] and "added" not in fates(again).values()
 
 
@@ -193,7 +184,7 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
     file.write_text(json.dumps(before))
     file.chmod(0o644)
     done = run_import(home, "--yes", "--from", "cursor", "--copy-secrets", "--config", str(file), "--json")
-    report = json.loads(done.stdout)
+    report = json.loads(done.out)
     assert fates(report)[("cursor", "wiki")] == "conflict" and report["variables"] == []
     after = json.loads(file.read_text())
     assert after["mcpServers"]["wiki"] == before["mcpServers"]["wiki"]
@@ -236,14 +227,14 @@ def test_a_file_that_is_not_to_be_written_stays(home: Path, name: str, text: str
     (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"local": {"command": "x"}}}))
     (home / name).write_text(text)
     done = run_import(home, "--yes", "--from", "cursor", "--config", str(home / name), code=2)
-    assert why in done.stderr and (home / name).read_text() == text
+    assert why in done.err and (home / name).read_text() == text
 
 
 def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Path) -> None:
     settings = home.parent / "project/.claude/settings.json"
     settings.parent.mkdir()
     settings.write_text('{"disabledMcpjsonServers": ["here"')
-    report = json.loads(run_import(home, "--dry-run", "--json", "--from", "claude-code").stdout)
+    report = json.loads(run_import(home, "--dry-run", "--json", "--from", "claude-code").out)
     assert str(settings) in report["unreadable"]
 
 
@@ -322,10 +313,8 @@ def test_the_text_of_a_clients_file_is_no_reference_of_ours(
         f"[mcp_servers.local]\ncommand = 'x'\nenv_vars = ['X:-}}{steal}']\n"
     )
     done = run_import(home, "--yes", "--json", "--project", ".", "--copy-secrets")
-    added = {one["server"] for one in json.loads(done.stdout)["servers"] if one["fate"] == "added"}
-    assert {"claude", "cursor", "vscode", "nested", "gemini", "opencode", "codex", "local"} <= added, (
-        done.stdout
-    )
+    added = {one["server"] for one in json.loads(done.out)["servers"] if one["fate"] == "added"}
+    assert {"claude", "cursor", "vscode", "nested", "gemini", "opencode", "codex", "local"} <= added, done.out
     for file in (home / OURS, *(project / name for name in files if name != "opencode.json")):
         settings = load_settings(file)
         assert "the-private-key" not in str(settings) and key not in settings.files, file

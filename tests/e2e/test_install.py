@@ -7,7 +7,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -86,8 +86,6 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-NONE: dict[str, str] = {}
-
 OURS = ".config/cellblock/cellblock.json"
 
 
@@ -99,14 +97,14 @@ def install(
     home: Path,
     *clients: str,
     words: Sequence[str] = ("install",),
-    more: Mapping[str, str] = NONE,
     given: str = "",
     code: int = 0,
+    **more: str,
 ) -> Said:
     """Runs the command as its program does, which is to end so."""
     words = (*words, *clients)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "environ", environment(home) | dict(more))
+        patch.setattr(os, "environ", environment(home) | more)
         patch.chdir(home)
         patch.setattr(sys, "argv", [str(CELLBLOCK), *words])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
@@ -424,8 +422,7 @@ def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Path, imported: bool) -> None:
-    key = "sk-abcdefghijklmnopqrst123456"
-    own = {"a": {"command": "a", "env": {"API_KEY": key}}, "plain": {"command": "p"}}
+    own = {"a": {"command": "a", "env": {"API_KEY": SECRET_KEY}}, "plain": {"command": "p"}}
     cursor = with_file(tmp_path, "cursor", json.dumps({"mcpServers": own}))
     inputs = [{"type": "promptString", "id": "gh-token"}, {"type": "promptString", "id": "x", "default": "y"}]
     asked = {
@@ -446,7 +443,7 @@ def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Pat
         "`cellblock secret set GH_TOKEN`, and `cellblock add` it with ${keyring:GH_TOKEN}",
     ):
         assert said in done.out
-    install(tmp_path, *both, "environment", more={"GH_TOKEN": "t", "API_KEY": key})
+    install(tmp_path, *both, "environment", GH_TOKEN="t", API_KEY=SECRET_KEY)
     assert {*read(cursor)["mcpServers"]} == {*read(vscode)["servers"]} == {"cellblock"}
     ours = read(tmp_path / OURS)["mcpServers"]
     assert ours["gh"]["env"] == {"T": "${env:GH_TOKEN}"} and ours["a"]["env"] == {"API_KEY": "${env:API_KEY}"}
@@ -473,7 +470,7 @@ def test_a_server_whose_own_references_stand_for_nothing_here_stays_with_its_cli
     assert "own" in why.lower() and "it would not start" in why
     for there in (tmp_path / "own", file.parent / "own"):
         there.write_text("A=1")
-    taken = install(tmp_path, *words, more={"OWN_VALUE": "set"})
+    taken = install(tmp_path, *words, OWN_VALUE="set")
     assert json.loads(taken.out)["clients"][0]["taken_over"] == ["own"], taken.out
 
 

@@ -522,13 +522,6 @@ async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
     assert len(asked.progress) == told
 
 
-async def test_without_a_level_no_log_is_sent(fronts: Fronts) -> None:
-    for mode in ("auto", "legacy"):
-        async with fronts.client("http", mode) as asked:
-            assert (await asked.run("console.error('quiet');", told=True))["logs"][0]["message"] == "quiet"
-            assert asked.logs == []
-
-
 @pytest.mark.parametrize(("front", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_progress_and_logs_go_on_after_a_question(fronts: Fronts, front: str, mode: str) -> None:
     """Where the client comes back in a request of its own, too."""

@@ -27,7 +27,6 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 from ruamel.yaml import YAML
 
-from cellblock.app.cli.main import main
 from cellblock_worker.wire.keys import make_key_file
 from support import commands, haproxy
 from support.asking_client import always, asking
@@ -174,13 +173,6 @@ async def in_session(served: Daemon, session: dict[str, str], code: str) -> Any:
     return result(told["result"])
 
 
-async def token_of(served: Daemon, name: str, state: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """A new token, made where a state directory is; the database has it for all."""
-    place = ("--config", str(served.folder / "cellblock.json"), "--state-dir", str(served.folder / state))
-    assert await asyncio.to_thread(main, ["token", "create", name, *place]) == 0
-    return capfd.readouterr().out.strip()
-
-
 async def until_known(served: Daemon, status: int) -> None:
     """Until a broker has seen that a token was made, or revoked, elsewhere."""
 
@@ -283,10 +275,10 @@ async def test_the_balancer_asks_brokers_over_tls_by_the_name_in_their_certifica
 
 
 @haproxy.needs_haproxy
-async def test_ids_that_are_refused(two: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_ids_that_are_refused(two: Fleet) -> None:
     here = two.daemons[0]
     ways = (*two.daemons, two.behind())
-    token = await token_of(here, "eve", "s", capfd)
+    token = (await command(here.folder, "token", "create", "eve", state="s")).strip()
     eves = [replace(one, token=token) for one in ways]
     for eve in eves:
         await until_known(eve, 200)
@@ -374,11 +366,9 @@ async def test_a_run_is_answered_at_any_broker_and_once(two: Fleet) -> None:
 
 
 @haproxy.needs_haproxy
-async def test_an_output_is_read_at_any_broker_by_its_owner(
-    two: Fleet, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_output_is_read_at_any_broker_by_its_owner(two: Fleet) -> None:
     here = two.daemons[0]
-    token = await token_of(here, "ann", "elsewhere", capfd)
+    token = (await command(here.folder, "token", "create", "ann")).strip()
     anns = [replace(one, token=token) for one in two.daemons]
     for ann in anns:
         await until_known(ann, 200)
