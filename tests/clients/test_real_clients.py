@@ -45,7 +45,7 @@ AGENTS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("client", AGENTS)
 def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> None:
-    seen = session_of(client, tmp_path / "seen.json")
+    seen = seen_by(client, "clients.py", tmp_path, 280)
     name, tool, part = AGENTS[client]
     assert (seen["name"], seen["tool"]) == (name, tool)
     # Every server with every function is named in what the first request shows, and the opening is whole.
@@ -79,22 +79,21 @@ VSCODE = pytest.param(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "gemini", VSCODE])
 def test_a_client_runs_a_script_on_what_install_has_written(client: str, tmp_path: Path) -> None:
-    file = tmp_path / "seen.json"
-    command = [sys.executable, str(ROOT / "scripts" / "clients_installed.py"), client, "--json", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
-    (seen,) = json.loads(file.read_text(encoding="utf-8"))
     # It lists Cellblock, what was in its file is there, and the script's result has reached its model.
-    assert done.returncode == 0, (seen, done.stderr)
+    seen = seen_by(client, "clients_installed.py", tmp_path, 580)
     # By `connect`, which has started the daemon with the user's own configuration.
     (log,) = seen["daemon"]
     assert "serving http://127.0.0.1:7433/mcp" in log
 
 
-def session_of(client: str, file: Path) -> dict[str, Any]:
-    command = [sys.executable, str(ROOT / "scripts" / "clients.py"), client, "--json", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(file.read_text(encoding="utf-8"))[0]
+def seen_by(client: str, script: str, folder: Path, bound: int) -> dict[str, Any]:
+    """What a script of `scripts` writes down of one client's session."""
+    file = folder / "seen.json"
+    command = [sys.executable, str(ROOT / "scripts" / script), client, "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=bound, check=False)
+    assert done.returncode == 0, (file.exists() and file.read_text("utf-8"), done.stdout, done.stderr)
+    (seen,) = json.loads(file.read_text(encoding="utf-8"))
+    return seen
 
 
 Json = dict[str, Any]
