@@ -74,11 +74,9 @@ def response_of(outcome: Outcome, code: int = 0) -> dict[str, Any]:
 
 def fails(outcome: Outcome, code: int, *said: str) -> None:
     """It printed nothing on standard output and one message without a traceback on standard error."""
-    assert outcome.returncode == code, outcome.stderr
-    assert outcome.stdout == ""
+    assert (outcome.returncode, outcome.stdout) == (code, ""), outcome.stderr
     assert "Traceback" not in outcome.stderr
-    for part in said:
-        assert part in outcome.stderr, outcome.stderr
+    assert all(part in outcome.stderr for part in said), outcome.stderr
 
 
 def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -> None:
@@ -86,9 +84,7 @@ def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -
     script.write_text(
         "const n: number = 40; console.log('ü'); globalThis.__codemode_result__ = { n };", "utf-8"
     )
-    from_file = command("run", script)
-    from_stdin = command("run", "-", code=script.read_text("utf-8"))
-    for outcome in (from_file, from_stdin):
+    for outcome in (command("run", script), command("run", "-", code=script.read_text("utf-8"))):
         response = response_of(outcome)
         assert (outcome.stderr, response["result"], response["diagnostics"]) == ("", {"n": 40}, [])
         assert [log["message"] for log in response["logs"]] == ["ü"]
