@@ -138,13 +138,10 @@ def rewrite(file: Path, servers: dict[str, Any], **cellblock: Any) -> None:
 
 
 async def heard(running: Daemon, wanted: str) -> str:
-    said: list[str] = []
-    while True:
-        line = (await within(running.process.stderr.readline(), 30)).decode()
-        assert line, f"it ended: {said}"
-        said.append(line)
-        if wanted in line:
-            return line
+    """The next line of a daemon that has this."""
+    while wanted not in (line := (await within(running.process.stderr.readline(), 30)).decode()):
+        assert line, f"it ended without: {wanted}"
+    return line
 
 
 async def test_a_daemon_takes_changes_over_without_dropping_runs(tmp_path: Path) -> None:
