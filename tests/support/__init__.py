@@ -15,8 +15,7 @@ The daemon from outside
     http_daemon         a real `cellblock serve --http`, and raw HTTP against it
     postgresql          a real PostgreSQL, with a database for each test; killed, stopped and started again
     shared_rows         small things that brokers share, in files and in the rows of a PostgreSQL
-    haproxy             HAProxy, the machine's or unpacked below `.servers`, with the rules that are shipped, and
-                        several daemons on one PostgreSQL behind it
+    haproxy             HAProxy with the rules that are shipped, and several daemons on one PostgreSQL behind it
     fleet               brokers, hosts, balancer and database as real processes, and links that can be cut
     ray_cluster         a Ray cluster of several raylets: nodes are added, and killed
     parked_runs         runs that wait for a person in a daemon, as the dashboard lists them
@@ -28,11 +27,9 @@ The daemon from outside
     certificates        certificates for TLS
     secret_service      a session bus and a GNOME keyring, the machine's or unpacked below `.servers`
     ring                a keyring in memory, which may hang or refuse; fixture `ring`
-    oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in; a broker
-                        with the pages of logins, and browsers that use them
-    identity_provider   an authorization server's keys, with tokens signed with them, and an identity provider, as far
-                        as a client of OpenID Connect sees it
-    http_server         a small HTTP server in a thread of its own
+    oauth_world         an authorization server, the MCP server that it protects, pages of logins, browsers that log in
+    identity_provider   an authorization server's keys and tokens, and an identity provider, as its clients see it
+    http_server         a small HTTP server in a thread of its own, also for MCP by hand
 
 Parts of the broker and of the host
     brokers             brokers in this process, whose servers have started; their hosts; runs that have begun
@@ -46,12 +43,10 @@ Parts of the broker and of the host
     still_broker        a broker whose facts do not change, for metrics and the dashboard
     standing_service    what a front-end needs of a broker that runs nothing
     retries             other pauses between attempts to connect to servers
-    worker_owner        one worker: boots it, leases it, runs a script, records what it says; and one whose runs have a
-                        V8 context each: runs scripts one after the other
+    worker_owner        one worker: boots it, leases it, records what it says; or runs scripts in a V8 context each
     reused              sees to it that with `--reuse` runs have used processes
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
-    run_histories       the world of random histories: executor, keeper, servers that ask, what may befall them, and the
-                        model of `test_run_random`: what a run must be after each message, fault and second
+    run_histories       the world of random histories, and the model of `test_run_random`: what a run must be when
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
     foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
 
@@ -68,7 +63,6 @@ Data
 
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
-    feedback            scripts and commands for each sentence of what wrong scripts are told, what Cellblock answers
-                        over `serve --stdio`, and the page of that, tests/fixtures/model-feedback.md
+    feedback            scripts and commands for each sentence of what wrong scripts are told, and the page of answers
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """

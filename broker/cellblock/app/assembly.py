@@ -458,8 +458,10 @@ class BrokerState:
             # Nobody else can know its name.
             self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
         # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
-        schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
-        return settings.with_section(state_dir=self._private, schemas=schemas)
+        return settings.with_section(
+            state_dir=self._private,
+            schemas=section.schemas.model_copy(update={"overlays": settings.overlay_dir}),
+        )
 
     def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
         """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""

@@ -701,8 +701,9 @@ class Broker:
         from cellblock.record.scripts.saving import save
 
         library = library_of(self._settings, self.store)
-        script = await asyncio.to_thread(save, library, self._settings, self.catalog, recording, name, **told)
-        return script.digest
+        return (
+            await asyncio.to_thread(save, library, self._settings, self.catalog, recording, name, **told)
+        ).digest
 
     def _log_slips(self) -> None:
         """Logs once what the policy names and a connected server does not have."""

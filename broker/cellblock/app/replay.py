@@ -101,9 +101,11 @@ async def replay(
     async with Broker(own) as broker:
         if live is not None:
             await broker.settled()
-        grantee = Grantee(COMMAND_LINE) if live is None else live.grantee
         response = await broker.run_request(
-            journal.request, Caller(grantee=grantee), journal=journal, script_name=script_name
+            journal.request,
+            Caller(grantee=Grantee(COMMAND_LINE) if live is None else live.grantee),
+            journal=journal,
+            script_name=script_name,
         )
     compared = None
     if script is None and until is None and recording.response is not None:

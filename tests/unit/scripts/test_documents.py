@@ -89,6 +89,12 @@ def test_a_page_names_files_that_are_there(page: Path) -> None:
     assert [path for path in PATH.findall(page.read_text(encoding="utf-8")) if not is_there(path)] == []
 
 
+def test_scripts_name_tests_that_are_there() -> None:
+    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
+    named = {path for one in scripts for path in re.findall(r"\btests/[\w./-]*\w", one.read_text("utf-8"))}
+    assert len(named) > 5 and [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_links_to_headings_that_are_there(page: Path) -> None:
     links = re.findall(r"\]\(((?![a-z]+:)[^)#\s]*)#([^)\s]+)\)", prose(page))

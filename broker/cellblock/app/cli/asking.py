@@ -199,8 +199,9 @@ class Answers:
         )
         for warning in await self.warnings() if what == "status" else ():
             send(say=f"warning: {warning}")
-        wanted = {**asked["wanted"], "certificate": self._parsed.tls_cert}
-        work = asyncio.ensure_future(_answer(self._broker, what, wanted, person))
+        work = asyncio.ensure_future(
+            _answer(self._broker, what, {**asked["wanted"], "certificate": self._parsed.tls_cert}, person)
+        )
         async with in_background(_hear(reader, questions, work)):
             try:
                 send(answer=await work)

@@ -200,8 +200,10 @@ class OwnFile(ConfigFile):
         problems = self._problems()
         new = [one for one in problems if one.severity == "error" and _key(one) not in self._known]
         if new:
-            error = ConfigProblems(str(self.path), new)
-            raise ConfigError(f"Nothing was written: {error.message}", hint=hint or new[0].hint)
+            raise ConfigError(
+                f"Nothing was written: {ConfigProblems(str(self.path), new).message}",
+                hint=hint or new[0].hint,
+            )
         return problems
 
     def _problems(self) -> list[Problem]:

@@ -40,8 +40,9 @@ def show(parsed: argparse.Namespace) -> int:
         }
         for one in kept
     ]
-    lines = [f"{one.reader}: {one.label}, since {_day(one.since)}, last {_day(one.at)}" for one in kept]
-    text = "".join(f"{harmless(line)}\n" for line in lines)
+    text = "".join(
+        harmless(f"{one.reader}: {one.label}, since {_day(one.since)}, last {_day(one.at)}\n") for one in kept
+    )
     return answer(parsed, found, text or "Nobody has read anything private or untrusted.\n")
 
 

@@ -61,8 +61,12 @@ async def test(parsed: argparse.Namespace) -> int:
     settings, library = opened_library(parsed)
     scripts = [library.current(name) for name in parsed.names]
     if parsed.input is None:
-        names = [script.name for script in scripts] or library.names()
-        told = await _tested(settings, library, names, offline=parsed.offline)
+        told = await _tested(
+            settings,
+            library,
+            [script.name for script in scripts] or library.names(),
+            offline=parsed.offline,
+        )
         lines = "".join(f"{harmless(line)}\n" for one in told for line in _lines(**one))
         answer(parsed, told, lines or "No script is kept.\n")
         return EXIT_OK if all(one["verdict"] == "works" for one in told) else EXIT_NO

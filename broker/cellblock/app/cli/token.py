@@ -52,8 +52,11 @@ def create(parsed: argparse.Namespace) -> int:
 def list_all(parsed: argparse.Namespace) -> int:
     """Prints what tokens there are. Raises ConfigError: they cannot be read."""
     found = _tokens(of_state(parsed)).all()
-    text = "".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n"
-    return answer(parsed, [_as_json(issued) for issued in found], text)
+    return answer(
+        parsed,
+        [_as_json(issued) for issued in found],
+        "".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n",
+    )
 
 
 @reading(of_state)

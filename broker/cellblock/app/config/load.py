@@ -139,11 +139,11 @@ def parse_source(source: Source) -> dict[str, Any]:
     try:
         raw: object = parse(source.text or "", toml=source.toml)
     except SyntaxFault as error:
-        kind = "TOML" if source.toml else "JSON"
-        fault = Problem((), f"not valid {kind}: {error.message}", "Correct the file there.")
-        if not (source.text or "").strip():
-            fault = replace(fault, message="the file is empty", hint=FIRST_LINE)
-        raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
+        message, hint = "the file is empty", FIRST_LINE
+        if (source.text or "").strip():
+            message = f"not valid {'TOML' if source.toml else 'JSON'}: {error.message}"
+            hint = "Correct the file there."
+        raise ConfigProblems(source.name, [Problem((), message, hint, position=error.position)]) from None
     if not is_object(raw):
         fault = Problem((), "the file holds no object", FIRST_LINE)
         raise ConfigProblems(source.name, source.placed([fault]))

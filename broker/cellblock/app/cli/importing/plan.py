@@ -185,9 +185,11 @@ def make_plan(
         name = server.name
         before, first = taken.get(name, (None, ""))
         if before is not None:
-            same = Step(server, "present", f"the same as that of {first}")
-            other = Step(server, "conflict", f"{first} has another server of this name")
-            plan.steps.append(same if before == entry else other)
+            plan.steps.append(
+                Step(server, "present", f"the same as that of {first}")
+                if before == entry
+                else Step(server, "conflict", f"{first} has another server of this name")
+            )
             continue
         inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
         inputs |= set(server.variables)
@@ -199,9 +201,11 @@ def make_plan(
             plan.steps.append(Step(server, "unusable", why))
             continue
         if name in present:
-            same = Step(server, "present", "it is in the configuration already")
-            other = Step(server, "conflict", "the configuration has another server of this name")
-            plan.steps.append(same if present[name] in (entry, named, hidden) else other)
+            plan.steps.append(
+                Step(server, "present", "it is in the configuration already")
+                if present[name] in (entry, named, hidden)
+                else Step(server, "conflict", "the configuration has another server of this name")
+            )
             continue
         taken[name] = (entry, CLIENTS[server.client].title)
         plan.inputs |= inputs
@@ -273,8 +277,9 @@ def _usable(server: Found) -> dict[str, Any] | Step:
             # Clients start a project's servers in its folder.
             entry["cwd"] = str(Path(whole) / entry.get("cwd", ""))
     if isinstance(file := entry.get("envFile"), str) and "${" not in file:
-        base = literal(str(server.project or server.file.parent))
-        entry["envFile"] = str(Path(base) / Path(file).expanduser())
+        entry["envFile"] = str(
+            Path(literal(str(server.project or server.file.parent)), Path(file).expanduser())
+        )
     try:
         ServerConfig.model_validate(entry)
     except ValidationError as error:
