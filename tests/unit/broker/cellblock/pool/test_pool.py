@@ -286,16 +286,9 @@ async def test_a_host_that_is_not_shared_grants_nothing(world: World) -> None:
     await until(lambda: world.pool.hosts == [], "it is given up")
 
 
-def waiting_of(admission: Admission[str], client: str) -> int:
-    """Runs of one client that wait."""
-    state = admission._clients.get(client)
-    return len(state.tickets) if state else 0
-
-
-def places_of(admission: Admission[str], client: str) -> int:
-    """Places that one client holds."""
-    state = admission._clients.get(client)
-    return state.places if state else 0
+def clients_of(admission: Admission[str] | Admission[int]) -> dict[str, tuple[int, int]]:
+    """Of each client that is known: how many runs wait, and how many places it holds."""
+    return {name: (len(state.tickets), state.places) for name, state in admission._clients.items()}
 
 
 def test_who_waits_may_not_start_a_newer_run_before() -> None:
@@ -318,7 +311,8 @@ def test_a_client_over_its_share_is_refused_and_others_are_not() -> None:
         admission.join("fourth", "x")
     with pytest.raises(Overloaded, match=r"pool\.queue_size\); 2 of them"):
         admission.join("noisy", "x")
-    assert admission.waiting == 4 and waiting_of(admission, "fourth") == 0 and len(admission._clients) == 3
+    assert admission.waiting == 4
+    assert clients_of(admission) == {"noisy": (2, 0), "quiet": (1, 0), "third": (1, 0)}
 
 
 def test_clear_gives_all_that_waits() -> None:
@@ -327,9 +321,9 @@ def test_clear_gives_all_that_waits() -> None:
         admission.join(item[0], item)
     admission.start("b")
     assert sorted(ticket.item for ticket in admission.clear()) == ["a0", "a1", "b0"]
-    assert admission.waiting == 0 and places_of(admission, "b") == 1
+    assert (admission.waiting, clients_of(admission)) == (0, {"b": (0, 1)})
     admission.end("b")
-    assert not admission._clients
+    assert clients_of(admission) == {}
 
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
@@ -431,12 +425,12 @@ class Turns(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert self.admission.waiting == sum(map(len, self.lines.values())) <= self.size
-        for name, line in self.lines.items():
-            assert waiting_of(self.admission, name) == len(line) <= self.share
-            assert places_of(self.admission, name) == self.running[name]
-        assert len(self.admission._clients) == sum(
-            bool(line) or self.running[name] > 0 for name, line in self.lines.items()
-        )
+        assert all(len(line) <= self.share for line in self.lines.values())
+        assert clients_of(self.admission) == {
+            name: (len(line), self.running[name])
+            for name, line in self.lines.items()
+            if line or self.running[name]
+        }
 
     def teardown(self) -> None:
         if not hasattr(self, "admission"):

@@ -513,13 +513,12 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(
 
 @pytest.mark.parametrize("trouble", ["max_page_count = 1", "query_only = ON"], ids=["full", "read-only"])
 def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, trouble: str) -> None:
-    store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
-    store.write(ended_run("r1"), [Piece("facts", TEXT)])
-    cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
-    with pytest.raises(StoreError, match=r"full|readonly"):
-        store.write(ended_run("r2"), [Piece("facts", b"x" * MIB)])
-    assert ids_of(store) == ["r1"] and store.read("r1") is not None
-    store.close()
+    with contextlib.closing(opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)) as store:
+        store.write(ended_run("r1"), [Piece("facts", TEXT)])
+        cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
+        with pytest.raises(StoreError, match=r"full|readonly"):
+            store.write(ended_run("r2"), [Piece("facts", b"x" * MIB)])
+        assert ids_of(store) == ["r1"] and store.read("r1") is not None
 
 
 def test_two_processes_keep_runs_in_one_file(store: JournalStore, open_store: Open) -> None:

@@ -3,6 +3,7 @@ nobody knows whether it stands as parked.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -45,6 +46,11 @@ def head(run: str = "r1", **fields: Any) -> Head:
     return Head(run, "cli", now, **{"ended": now, "outcome": "ok", **fields})
 
 
+def another_store(folder: Path) -> contextlib.closing[JournalStore]:
+    """The journals of the folder, with another key."""
+    return contextlib.closing(opened_journals(folder / JOURNALS, lambda: (b"\1" * 32,), JournalSettings()))
+
+
 @pytest.fixture
 async def journals(tmp_path: Path) -> AsyncGenerator[Journals]:
     made = Journals(LocalStore(tmp_path), AUTH, JournalSettings(mode="all"))
@@ -53,18 +59,10 @@ async def journals(tmp_path: Path) -> AsyncGenerator[Journals]:
     await made.close()
 
 
-async def test_a_run_is_written_listed_read_and_deleted(journals: Journals, tmp_path: Path) -> None:
-    assert (await heads_of(journals), await read_of(journals, "r1"), await delete_of(journals, "r1")) == (
-        [],
-        None,
-        False,
-    )
-    assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
-    assert await journals.is_written(journals.write(head(), pieces))
-    assert [one.id for one in await heads_of(journals, "cli")] == ["r1"]
-    assert (await read_of(journals, "r1", "cli"))[1] == PIECES
-    assert await read_of(journals, "r1", "embedding") is None
-    assert await delete_of(journals, "r1") and await heads_of(journals) == []
+async def test_a_look_makes_no_file(journals: Journals, tmp_path: Path) -> None:
+    found = await heads_of(journals), await read_of(journals, "r1"), await delete_of(journals, "r1")
+    assert found == ([], None, False)
+    assert not (tmp_path / JOURNALS).exists()
 
 
 async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
@@ -75,9 +73,8 @@ async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
     assert not await kept.is_written(kept.write(head("late"), pieces))
     with pytest.raises(StoreError, match="stopping"):
         await heads_of(kept)
-    store = open_store(LocalStore(tmp_path), AUTH, JournalSettings())
-    assert len(store.heads()) == 50
-    store.close()
+    with contextlib.closing(open_store(LocalStore(tmp_path), AUTH, JournalSettings())) as store:
+        assert len(store.heads()) == 50
 
 
 async def test_a_failing_disk_is_told_once_and_tried_again_later(
@@ -157,9 +154,8 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
 
 
 async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(journals: Journals, tmp_path: Path) -> None:
-    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
-    store.write(head("theirs"), PIECES)
-    store.close()
+    with another_store(tmp_path) as store:
+        store.write(head("theirs"), PIECES)
     assert await journals.is_written(journals.write(head("ours"), pieces))
     with pytest.raises(WrongPiece):
         await read_of(journals, "theirs")
@@ -167,11 +163,10 @@ async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(journals: Jour
 
 
 async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
-    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
     long_ago = time.time() - 1_000_000
-    for number in range(120):
-        store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
-    store.close()
+    with another_store(tmp_path) as store:
+        for number in range(120):
+            store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
     kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     kept.start()
 

@@ -333,7 +333,6 @@ def test_stars_in_a_row_cost_nothing() -> None:
     for _ in range(100):
         assert not any_fits(patterns, "files", ToolEntry("read", "read"))
     assert time.process_time() - began < 0.5
-    assert glob("a**b***", "a-b") and not glob("a**b***", "-ab")
 
 
 @pytest.mark.parametrize("pattern", ["", "files", "files.", ".read", "x" * 601, 7, None])
