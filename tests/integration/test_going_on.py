@@ -171,18 +171,6 @@ globalThis.__codemode_result__ = said;
     assert calls_of(tmp_path, "never") == 1
 
 
-@pytest.mark.parametrize("who", mostly(["worker"], ["host", "worker"]))
-async def test_a_run_that_has_made_no_call_ends_and_can_be_sent_again(tmp_path: Path, who: str) -> None:
-    code = 'console.log("begun"); for (;;) {}'
-    # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
-    async with Broker(settings(tmp_path / "s", **LIGHT, pool={"warm": 0})) as broker:
-        run = await begun(broker, code, "begun")
-        kill(broker, who)
-        response = await within(run, 60)
-    found = error_of(response, "HOST_LOST" if who == "host" else "WORKER_CRASHED")
-    assert "can be sent again as it is" in (found.hint or "") and response.usage.resumed is None
-
-
 async def test_one_that_has_made_calls_and_is_not_durable_ends(broker: Broker, tmp_path: Path) -> None:
     code = f'{PLAIN}await echo({{}}); console.log("called"); await never({{}});'
     run = await begun(broker, code, "called")
@@ -522,27 +510,6 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
     async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
         assert (await response_of(again, run_id)).result == {"text": "one"}
     assert recorded(tmp_path / "one", tool="give") == 1 and recorded(tmp_path / "other", tool="give") == 0
-
-
-@pytest.mark.parametrize("left_by", ["a person", "a broker"])
-async def test_a_run_waits_until_its_server_has_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str
-) -> None:
-    is_there = tmp_path / "is-there"
-    is_there.touch()
-    plain = plain_server("--ledger", tmp_path / "ledger", "--start-when", is_there)
-    made_of = settings(tmp_path / "s", {"plain": plain}, **LIGHT, upstream={"connect_timeout_ms": 2000})
-    async with Broker(made_of) as made:
-        run_id = await parked(made, f'{IMPORTS["server"]} await give({{ text: "one" }});')
-    leave(made, run_id, by_a_broker=left_by == "a broker")
-    is_there.unlink()
-    monkeypatch.setattr("cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS", 0.0)
-    async with Broker(made_of) as other:
-        why = await why_not_here(other, run_id)
-        assert why.startswith("it needs the server plain, which is not connected here: it did not answer")
-        is_there.touch()
-        assert (await response_of(other, run_id)).ok
-    assert recorded(tmp_path / "ledger", tool="give") == 1
 
 
 @pytest.mark.thorough

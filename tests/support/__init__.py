@@ -5,7 +5,7 @@ Servers, settings and processes
     public_servers      fixtures: the public MCP servers that `scripts/test` installs below `.servers`
     waits               waits for events, each with a bound that a busy machine keeps
     processes           looks at processes that may end at any moment: which are there or gone; one for a block
-    commands            `cellblock` as a user runs it: to its end, in this process, or at its pipes
+    commands            `cellblock` as a user runs it: to its end, in this process, on a terminal, or at its pipes
     responses           the result or the error of a run; fails with the whole response where it is another
     params              parameters of which most say again what a few have shown: those are for `--thorough`
     at_once             threads that begin at the same moment, and what they give or raise

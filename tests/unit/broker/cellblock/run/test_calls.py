@@ -17,12 +17,13 @@ from cellblock.run.call_results import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint, 
 from cellblock.run.calls import NOTED_ANSWERS, CallCounts, ToolCalls
 from cellblock.run.events import NEVER_SENT, Observer, RunEvents
 from cellblock.run.response import TraceEntry
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.run.run_clock import RunClock
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.loop_steps import longest_step
-from support.memory_host import FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
+from support.memory_host import OBJECT, FakeUpstreams, Tool, echo, hangs, run_context, turns
 from support.waits import within
 
 
@@ -30,13 +31,19 @@ class Calls:
     """Tool calls with what was answered, traced and learnt from."""
 
     def __init__(
-        self, *, most: int = 3, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool
+        self,
+        *,
+        most: int = 3,
+        concurrent: int = 4,
+        max_reply_bytes: int = 10_000,
+        schema: JsonSchema | None = OBJECT,
+        schemas: ValidatorCache | None = None,
+        **tools: Tool,
     ) -> None:
-        upstreams = FakeUpstreams({"echo": echo, **tools})
-        self.replies: dict[int, tuple[bool, Any]] = {}
+        upstreams = FakeUpstreams({"echo": echo, **tools}, schema=schema)
+        self.replies = defaultdict[int, asyncio.Future[tuple[bool, Any]]](asyncio.Future)
         self.traced: list[TraceEntry] = []
         self.learnt: list[bytes] = []
-        self._replied: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         events = RunEvents()
         events.add(Observer(on_call=self.traced.append))
         context = run_context(
@@ -44,10 +51,12 @@ class Calls:
             upstreams,
             calls=most,
             max_message_bytes=max_reply_bytes,
+            schemas=schemas,
             watch=events.open("tests", ""),
             learner=self,
         )
-        self.calls = ToolCalls(context, self._reply, always, free_clock())
+        clock = RunClock(0.0, lambda _: None, lambda _: None)
+        self.calls = ToolCalls(context, self._reply, lambda: None, clock)
         self.calls._turns = Turns(concurrent)  # pyright: ignore[reportPrivateUsage]
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, principal: str) -> None:
@@ -55,32 +64,13 @@ class Calls:
         self.learnt.append(body)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        assert call_id not in self.replies, "answered twice"
-        self.replies[call_id] = ok, json.loads(body)
-        self._replied[call_id].set()
+        # Raises when it is answered twice.
+        self.replies[call_id].set_result((ok, json.loads(body)))
 
     async def call(self, tool: str = "echo", body: bytes = b"{}", server: str = "tools") -> tuple[bool, Any]:
         call_id = len(self.calls.calls) + 1
         self.calls.begin(call_id, server, tool, body)
-        return await self.reply(call_id)
-
-    async def reply(self, call_id: int) -> tuple[bool, Any]:
-        await within(self._replied[call_id].wait())
-        return self.replies[call_id]
-
-
-def giving(value: Any) -> Tool:
-    async def tool(_: dict[str, Any]) -> Any:
-        return value
-
-    return tool
-
-
-def raising(error: Exception) -> Tool:
-    async def tool(_: dict[str, Any]) -> None:
-        raise error
-
-    return tool
+        return await within(self.replies[call_id])
 
 
 @pytest.fixture
@@ -97,48 +87,39 @@ def loads() -> CallLoads:
     ids=["an MCP result is unwrapped", "every reply is JSON text"],
 )
 async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
-    assert await Calls(answer=giving(given)).call("answer") == (True, answered)
+    assert await Calls(answer=AsyncMock(return_value=given)).call("answer") == (True, answered)
+
+
+NO_OBJECT = {
+    "errorClass": "SchemaValidationError",
+    "serverId": "tools",
+    "toolName": "tool",
+    "exportName": "tool",
+}
 
 
 @pytest.mark.parametrize(
-    ("body", "received"),
+    ("server", "tool", "body", "about", "field", "word"),
     [
-        (b"[]", "array"),
-        (b"null", "null"),
-        (b'"x"', "string"),
-        (b"1", "number"),
-        (b"true", "boolean"),
-        (b"nonsense", None),
-        (b"[" * 300, None),
+        ("tools", "tool", b"[]", NO_OBJECT, "received", "array"),
+        ("tools", "tool", b"null", NO_OBJECT, "received", "null"),
+        ("tools", "tool", b'"x"', NO_OBJECT, "received", "string"),
+        ("tools", "tool", b"1", NO_OBJECT, "received", "number"),
+        ("tools", "tool", b"true", NO_OBJECT, "received", "boolean"),
+        ("tools", "tool", b"nonsense", NO_OBJECT, "hint", ""),
+        ("tools", "tool", b"[" * 300, NO_OBJECT, "hint", ""),
+        ("tools", "toll", b"{}", {"errorClass": "ToolNotFoundError"}, "hint", "tool"),
+        ("toolz", "tool", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "tools"),
+        ("__proto__", "constructor", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "listServers"),
     ],
 )
-async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
-    made = Calls(tool=raising(AssertionError("it is reached")))
-    ok, error = await made.call("tool", body)
-    about = {
-        "errorClass": "SchemaValidationError",
-        "serverId": "tools",
-        "toolName": "tool",
-        "exportName": "tool",
-    }
-    assert not ok and error["hint"] and {name: error[name] for name in about} == about
-    assert received is None or received in error["received"]
-    assert made.calls.counts() == CallCounts(0, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("server", "tool", "error_class", "word"),
-    [
-        ("tools", "ecko", "ToolNotFoundError", "echo"),
-        ("toolz", "echo", "ServerNotFoundError", "tools"),
-        ("__proto__", "constructor", "ServerNotFoundError", "listServers"),
-    ],
-)
-async def test_what_does_not_exist(server: str, tool: str, error_class: str, word: str) -> None:
-    made = Calls()
-    ok, error = await made.call(tool, server=server)
-    assert (ok, error["errorClass"]) == (False, error_class)
-    assert word in error["hint"]
+async def test_what_never_reaches_a_tool(
+    server: str, tool: str, body: bytes, about: dict[str, str], field: str, word: str
+) -> None:
+    made = Calls(tool=AsyncMock(side_effect=AssertionError("it is reached")))
+    ok, error = await made.call(tool, body, server)
+    assert (ok, {name: error[name] for name in about}) == (False, about)
+    assert error["hint"] and word in error[field]
     assert made.calls.counts() == CallCounts(0, 0, 1)
     assert made.traced[0].ok is False and made.traced[0].error
 
@@ -163,23 +144,23 @@ LARGE_ERROR = {"message": "m", "hint": "h", "result": None}
     ("tool", "expected", "counts"),
     [
         (
-            giving(ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
+            AsyncMock(return_value=ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
             {**COMPLETED, "message": "no"},
             CallCounts(1, 0, 0),
         ),
-        (raising(ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        (AsyncMock(side_effect=ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         (
-            raising(SchemaValidationError("Wrong.", hint="Right.", path="/a")),
+            AsyncMock(side_effect=SchemaValidationError("Wrong.", hint="Right.", path="/a")),
             {"toolName": "read-it", "exportName": "read_it", "path": "/a"},
             CallCounts(0, 0, 1),
         ),
         (awaits_what_is_cancelled, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         (cancels_its_own_task, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         # The tool has run, and its result cannot be sent.
-        (giving("x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
+        (AsyncMock(return_value="x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
         # Over the cap: it loses its result, and nothing else.
         (
-            raising(ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
+            AsyncMock(side_effect=ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
             LARGE_ERROR,
             CallCounts(0, 1, 0),
         ),
@@ -208,9 +189,6 @@ async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_ma
 
 
 async def test_cancelling_says_what_is_certain_of_each_call() -> None:
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
     made = Calls(concurrent=1, hangs=hangs)
     await made.call()
     for call_id in (2, 3):
@@ -243,7 +221,7 @@ async def test_waiting_is_counted_once_however_many_calls_wait(monkeypatch: pyte
     assert made.calls.wait_ms == 250
     answered.set()
     for call_id in (1, 2, 3):
-        await made.reply(call_id)
+        await within(made.replies[call_id])
     await turns()
     now += 1
     assert made.calls.wait_ms == 250
@@ -262,12 +240,12 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
     body = json.dumps({"text": "x" * 8_000}).encode()
     for call_id in range(1, 7):
         made.calls.begin(call_id, "tools", "slow", body)
-    ok, refusal = await made.reply(5)
+    ok, refusal = await within(made.replies[5])
     assert not ok and refusal["certainty"] == "not_started" and "not called" in refusal["message"]
-    await made.reply(6)
+    await within(made.replies[6])
     release.set()
     for call_id in range(1, 5):
-        assert await made.reply(call_id) == (True, 8_000)
+        assert await within(made.replies[call_id]) == (True, 8_000)
     assert await made.call(body=body, tool="slow") == (True, 8_000)
     assert made.calls.counts() == CallCounts(5, 0, 2)
 
@@ -356,17 +334,11 @@ async def call(
     schema: JsonSchema | None, body: bytes, schemas: ValidatorCache | None = None
 ) -> tuple[bool, Any, list[Any]]:
     """Calls the tool once: ok, the answer, the inputs that reached the tool."""
-    tool = ToolEntry("read-file", "read_file", input_schema=schema)
-    server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
-    read_file = AsyncMock(return_value=RawJson(b'"done"'))
-    upstream = SimpleNamespace(caller=lambda *_: read_file)
-    answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
-    context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
-    made = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
-    made.begin(1, "files", "read-file", body)
-    ok, answer = await within(answers.get())
-    assert made.counts() == (CallCounts(1, 0, 0) if ok else CallCounts(0, 0, 1))
-    return ok, json.loads(answer), [called.args[0] for called in read_file.await_args_list]
+    read_file = AsyncMock(return_value="done")
+    made = Calls(schema=schema, schemas=schemas, max_reply_bytes=100_000, **{"read-file": read_file})
+    ok, answer = await made.call("read-file", body)
+    assert made.calls.counts() == (CallCounts(1, 0, 0) if ok else CallCounts(0, 0, 1))
+    return ok, answer, [called.args[0] for called in read_file.await_args_list]
 
 
 UNIQUE: dict[str, Any] = {
@@ -432,7 +404,7 @@ async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) ->
     about = {
         "message": "The input of read_file is nested deeper than 128 levels.",
         "path": "",
-        "serverId": "files",
+        "serverId": "tools",
         "toolName": "read-file",
         "exportName": "read_file",
     }

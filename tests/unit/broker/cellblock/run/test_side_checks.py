@@ -233,6 +233,7 @@ def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: s
     assert told.message == "In an earlier script of yours, at `c`: It is wrong."
 
 
+UNDEFINED = "Cannot read properties of undefined (reading 'b')"
 TEXTS = {("x", "rows"): "rows", ("x", "page"): "page" * 3_000}
 IMPORT = 'import * as x from "@codemode/servers/x";\n'
 
@@ -271,26 +272,38 @@ async def hint_of(code: str, message: str, texts: dict[tuple[str, str], str] = T
     ],
 )
 async def test_an_exception_about_an_answer_that_was_a_text_is_told_to_parse_it(code: str) -> None:
-    told = await hint_of(code, "Cannot read properties of undefined (reading 'b')")
-    assert told == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
+    assert (
+        await hint_of(code, UNDEFINED)
+        == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
+    )
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "message", "texts"),
     [
+        ("(await x.rows({})).⟦map();", "x is not defined", TEXTS),
+        ("(await x.rows({})).⟦map();", "a.map is not a function", {}),
         # Of no answer at all, of another tool's, of what is parsed.
-        "const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();",
-        "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
-        "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
-        "const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});",
-        "const o = {}; await x.rows({ a: o.⟦b.c });",
-        "const rows = await x.rows({}); ⟦",
+        ("const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();", UNDEFINED, TEXTS),
+        (
+            "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
+            UNDEFINED,
+            TEXTS,
+        ),
+        (
+            "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
+            UNDEFINED,
+            TEXTS,
+        ),
+        ("const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});", UNDEFINED, TEXTS),
+        ("const o = {}; await x.rows({ a: o.⟦b.c });", UNDEFINED, TEXTS),
+        ("const rows = await x.rows({}); ⟦", UNDEFINED, TEXTS),
     ],
 )
-async def test_an_exception_about_anything_else_is_not(code: str) -> None:
-    assert await hint_of(code, "Cannot read properties of undefined (reading 'b')") == CORRECT_IT[1]
-    assert await hint_of("(await x.rows({})).⟦map();", "x is not defined") == CORRECT_IT[1]
-    assert await hint_of("(await x.rows({})).⟦map();", "a.map is not a function", {}) == CORRECT_IT[1]
+async def test_an_exception_about_anything_else_is_not(
+    code: str, message: str, texts: dict[tuple[str, str], str]
+) -> None:
+    assert await hint_of(code, message, texts) == CORRECT_IT[1]
 
 
 async def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
@@ -374,12 +387,19 @@ def test_an_error_without_frames_may_be_another_one(failure: dict[str, str], may
 
 
 @pytest.mark.parametrize(
-    ("kind", "failure", "told"),
+    ("kind", "failure", "told", "hint"),
     [
         (
             "module",
             {"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"},
             ("SYNTAX_ERROR", "SyntaxError: Unexpected token ')'", "script.js:3:4"),
+            None,
+        ),
+        (
+            "module",
+            {"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"},
+            ("SYNTAX_ERROR", "SyntaxError: Illegal return statement", "script.js:3:4"),
+            "Assign the result instead of returning it: globalThis.__codemode_result__ = …",
         ),
         (
             "module",
@@ -388,20 +408,23 @@ def test_an_error_without_frames_may_be_another_one(failure: dict[str, str], may
                 "message": f"{MODULE} does not provide an export named 'no' at {URL}:1:10",
             },
             ("IMPORT_FAILURE", "The module has no export no.", "script.js:1:10"),
+            None,
         ),
         (
             "result",
             {"name": "ResultError", "message": "a function", "path": "/a/0"},
             ("RESULT_NOT_JSON", "a function", "/a/0"),
+            None,
         ),
     ],
-    ids=["syntax", "import", "result"],
+    ids=["syntax", "a return outside of functions", "import", "result"],
 )
 def test_the_kind_of_a_failure_has_its_code_and_its_place(
-    kind: str, failure: dict[str, str], told: tuple[str, str, str]
+    kind: str, failure: dict[str, str], told: tuple[str, str, str], hint: str | None
 ) -> None:
     found = diagnosed(failure, kind)
     assert (found.code, found.message, found.path) == told
+    assert hint in (None, found.hint)
 
 
 @pytest.mark.parametrize("code", ["1;\u2028\t'💥'; let a = ;", "\ufeff/*\r*/ let a = ;", "'\t\t'; let a = ;"])
@@ -519,11 +542,6 @@ def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint:
     found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld)
     assert found.hint is not None and found.hint.startswith(hint)
     assert (found.path is None) == (not where)
-
-
-def test_a_return_outside_of_functions_is_told_of_the_result() -> None:
-    found = diagnosed({"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"}, "module")
-    assert found.hint == "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
 
 
 def test_the_end_of_memory_is_a_limit() -> None:
