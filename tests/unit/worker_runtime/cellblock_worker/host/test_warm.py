@@ -354,6 +354,12 @@ async def test_a_key_keeps_its_latest_process_and_the_others_for_a_second() -> N
     ]
 
 
+async def test_idle_ones_of_other_keys_go() -> None:
+    first, second, other = Process("a1", 0.0), Process("a1", 1.0), Process("b1", 2.0)
+    workers = _with(first, second, other, Process("a2"))
+    assert [workers.others(prefix) for prefix in ("b", "")] == [[first, second], []]
+
+
 async def test_runs_wait_in_their_order_for_any_process_of_their_key() -> None:
     workers = _with(Process("a"), Process("a"))
     first, second, other = _waiting(b"1"), _waiting(b"2"), _waiting(b"3", "b")
