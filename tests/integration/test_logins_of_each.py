@@ -223,11 +223,6 @@ async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_l
         assert broker.registry.counts("notes")[1] <= 2
 
 
-async def test_a_server_that_is_started_cannot_be_each_persons(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`login` is for servers with a `url`"):
-        settings(tmp_path, {"files": {"command": "true", "login": "each"}})
-
-
 CAUGHT = """
     import { whoami } from "@codemode/servers/notes";
     export default await whoami({}).catch((error) => [error.name, error.certainty]);
@@ -304,18 +299,22 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "said"),
     [
-        {"url": "https://a.example/mcp", "headers": {"X-Key": "${secret:NOTES}"}},
-        {"url": "https://a.example/${secret:NOTES}", "login": "each"},
-        {"url": "https://a.example/mcp", "login": "each", "headers": {"X-Key": "${secret:no name}"}},
-        {"command": "true", "args": ["${secret:NOTES}"]},
+        ({"command": "true", "login": "each"}, "`login` is for servers with a `url`"),
+        ({"url": "https://a.example/mcp", "headers": {"X-Key": "${secret:NOTES}"}}, "secret:NAME"),
+        ({"url": "https://a.example/${secret:NOTES}", "login": "each"}, "secret:NAME"),
+        (
+            {"url": "https://a.example/mcp", "login": "each", "headers": {"X-Key": "${secret:no name}"}},
+            "secret:NAME",
+        ),
+        ({"command": "true", "args": ["${secret:NOTES}"]}, "secret:NAME"),
     ],
 )
-async def test_a_principals_secret_stands_in_headers_of_everybodys_own_servers_alone(
-    tmp_path: Path, entry: dict[str, Any]
+async def test_logins_are_of_servers_with_a_url_and_secrets_stand_in_headers_of_everybodys_own_alone(
+    tmp_path: Path, entry: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ConfigError, match="secret:NAME"):
+    with pytest.raises(ConfigError, match=said):
         settings(tmp_path, {"keyed": entry})
 
 

@@ -241,24 +241,17 @@ async def test_of_two_brokers_one_goes_on(broker: Broker, tmp_path: Path) -> Non
 async def test_a_park_that_a_slow_disk_writes_too_late_is_ended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    park, goes = JournalStore.park, threading.Event()
+    written = Journals.is_written
 
-    def slow(store: JournalStore, *args: Any) -> None:
-        assert goes.wait(60)
-        park(store, *args)
+    async def too_late(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
+        await written(journals, writing)
+        return False
 
-    monkeypatch.setattr(JournalStore, "park", slow)
-
-    async def waits_in_vain(journals: Journals, writing: Any, bound: float = 0.0) -> bool:
-        return writing.done() and writing.result()
-
-    monkeypatch.setattr(Journals, "is_written", waits_in_vain)
+    monkeypatch.setattr(Journals, "is_written", too_late)
     code = "await read({ n: 1 }); await write({ n: 1 });"
     response = await within(broker.run(IMPORTS + code, grantee=Grantee("embedding", returns=True)))
     assert not response.parked and [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"]
     assert "Completed: local.read." in response.diagnostics[0].message, response
-    goes.set()
-    # Behind the write, as every look.
     assert await broker.parked() == [] and MADE == {"read 1": 1}
     assert [head["outcome"] for head in await broker.keeper.recent()] == ["RUN_NOT_PARKED"]
 

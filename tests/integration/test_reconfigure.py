@@ -221,18 +221,6 @@ async def test_tools_that_are_taken_away_are_gone_for_the_next_run_even_where_so
         assert broker.catalog.servers["plain"].session == session
 
 
-@pytest.mark.usefixtures("quick_retries")
-async def test_a_server_that_was_killed_has_the_definitions_that_it_had(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
-        before, session = broker.catalog.servers["plain"], broker.registry.sessions["plain"]
-        for process in plain_servers():
-            process.kill()
-        await until(
-            lambda: session.life.attempts > 1 and "plain" in broker.catalog.servers, "its next session"
-        )
-        assert broker.catalog.servers["plain"] is before
-
-
 ONE = "globalThis.__codemode_result__ = 1;"
 POOL = {"warm": 1, "capacity": 4}
 

@@ -60,6 +60,19 @@ def keys(tmp_path: Path) -> Keys:
 
 
 @pytest.fixture
+def holding() -> Holding:
+    return Holding()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, keys: Keys, holding: Holding) -> AsyncIterator[Broker]:
+    """A broker without a local host."""
+    made = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(made, tools=[holding.tool]) as started:
+        yield started
+
+
+@pytest.fixture
 async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
     """Starts a host process against an endpoint; kills what is left at the end."""
     async with AsyncExitStack() as stack:
@@ -91,38 +104,34 @@ async def hosts(broker: Broker, pids: set[int]) -> None:
 
 
 async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, holding: Holding, keys: Keys, start_host: StartHost
 ) -> None:
-    holding = Holding()
-    async with Broker(
-        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
-    ) as broker:
-        assert broker.host_pid is None
-        first = await start_host(broker.hosts_endpoint)
-        await hosts(broker, {first.pid})
-        holding.go_on.set()
-        assert succeeded(await within(broker.run(Holding.RUN))) == {"result": "held"}
-        argv = psutil.Process(first.pid).cmdline()
-        assert not [word for word in argv if keys.host.secret.hex() in word]
+    assert broker.host_pid is None
+    first = await start_host(broker.hosts_endpoint)
+    await hosts(broker, {first.pid})
+    holding.go_on.set()
+    assert succeeded(await within(broker.run(Holding.RUN))) == {"result": "held"}
+    argv = psutil.Process(first.pid).cmdline()
+    assert not [word for word in argv if keys.host.secret.hex() in word]
 
-        holding.go_on.clear()
-        held = asyncio.create_task(broker.run(Holding.RUN))
-        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
-        workers = workers_of(first.pid)
-        assert workers
-        first.kill()
-        found = error_of(await within(held), "HOST_LOST")
-        assert "connection has ended" in found.message and "1 in flight" in found.message
-        await gone(workers)
-        await hosts(broker, set())
+    holding.go_on.clear()
+    held = asyncio.create_task(broker.run(Holding.RUN))
+    await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+    workers = workers_of(first.pid)
+    assert workers
+    first.kill()
+    found = error_of(await within(held), "HOST_LOST")
+    assert "connection has ended" in found.message and "1 in flight" in found.message
+    await gone(workers)
+    await hosts(broker, set())
 
-        waiting = asyncio.create_task(broker.run(ANSWER))
-        second = await start_host(broker.hosts_endpoint)
-        assert succeeded(await within(waiting, START_BOUND)) == 42
-        await hosts(broker, {second.pid})
-        second.terminate()
-        assert await within(second.wait()) == 0
-        await hosts(broker, set())
+    waiting = asyncio.create_task(broker.run(ANSWER))
+    second = await start_host(broker.hosts_endpoint)
+    assert succeeded(await within(waiting, START_BOUND)) == 42
+    await hosts(broker, {second.pid})
+    second.terminate()
+    assert await within(second.wait()) == 0
+    await hosts(broker, set())
 
 
 async def test_a_host_comes_back_to_a_broker_that_was_started_again(
@@ -138,9 +147,8 @@ async def test_a_host_comes_back_to_a_broker_that_was_started_again(
 
 
 async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
-    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, keys: Keys, start_host: StartHost, holding: Holding, caplog: pytest.LogCaptureFixture
 ) -> None:
-    holding = Holding()
     config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
     async with Broker(config, tools=[holding.tool]) as broker:
         stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
@@ -160,14 +168,13 @@ async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_no
 
 
 async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, start_host: StartHost
 ) -> None:
-    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
-        _, stderr = await within(process.communicate(), START_BOUND)
-        assert process.returncode == 3
-        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
-        assert broker.hosts == []
+    process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
+    _, stderr = await within(process.communicate(), START_BOUND)
+    assert process.returncode == 3
+    assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
+    assert broker.hosts == []
 
 
 async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
@@ -254,47 +261,40 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
 
 
 async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, holding: Holding, start_host: StartHost
 ) -> None:
-    holding = Holding()
-    async with Broker(
-        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
-    ) as broker:
-        process = await start_host(broker.hosts_endpoint, "--drain", "60")
-        held = asyncio.create_task(broker.run(Holding.RUN))
-        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
-        process.terminate()
-        await until_said(process, b"takes no more runs")
-        holding.go_on.set()
-        assert succeeded(await within(held)) == {"result": "held"}
-        assert await within(process.wait()) == 0
+    process = await start_host(broker.hosts_endpoint, "--drain", "60")
+    held = asyncio.create_task(broker.run(Holding.RUN))
+    await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+    process.terminate()
+    await until_said(process, b"takes no more runs")
+    holding.go_on.set()
+    assert succeeded(await within(held)) == {"result": "held"}
+    assert await within(process.wait()) == 0
 
 
-async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, keys: Keys) -> None:
-    holding = Holding()
-    async with Broker(
-        settings(tmp_path / "state", hosts=keys.section(local=False)), tools=[holding.tool]
-    ) as broker:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
-            "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
-        )  # fmt: skip
-        process.stdin.write(line_of(keys.host))
-        await hosts(broker, {process.pid})
-        held = asyncio.create_task(broker.run(Holding.RUN))
-        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
-        process.stdin.close()
-        assert await within(process.wait(), START_BOUND) == 0
-        error_of(await within(held), "HOST_LOST")
+async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(
+    broker: Broker, holding: Holding, keys: Keys
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
+        "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
+    )  # fmt: skip
+    process.stdin.write(line_of(keys.host))
+    await hosts(broker, {process.pid})
+    held = asyncio.create_task(broker.run(Holding.RUN))
+    await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+    process.stdin.close()
+    assert await within(process.wait(), START_BOUND) == 0
+    error_of(await within(held), "HOST_LOST")
 
 
 @pytest.mark.thorough
 async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, keys: Keys, start_host: StartHost
 ) -> None:
-    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
-        await hosts(broker, {process.pid})
+    process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
+    await hosts(broker, {process.pid})
 
 
 IMPATIENT = """
@@ -307,22 +307,19 @@ sys.exit(remote.main(sys.argv[1:]))
 
 @pytest.mark.thorough
 async def test_a_broker_that_has_refused_a_host_is_dialled_again(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     """It was started with larger messages than the host takes, and then anew without; another one had it meanwhile."""
-    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        large = settings(
-            tmp_path / "two", hosts=keys.section(local=False), max_message_bytes=32 * 1024 * 1024
-        )
-        async with Broker(large) as other:
-            endpoint = other.hosts_endpoint
-            process = await start_host(f"{broker.hosts_endpoint} {endpoint}", program=("-c", IMPATIENT))
-            await hosts(broker, {process.pid})
-            await until_said(process, b"--max-message-bytes 33554432")
-            assert other.hosts == [] and process.returncode is None
-        async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as other:
-            await hosts(other, {process.pid})
-            assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+    large = settings(tmp_path / "two", hosts=keys.section(local=False), max_message_bytes=32 * 1024 * 1024)
+    async with Broker(large) as other:
+        endpoint = other.hosts_endpoint
+        process = await start_host(f"{broker.hosts_endpoint} {endpoint}", program=("-c", IMPATIENT))
+        await hosts(broker, {process.pid})
+        await until_said(process, b"--max-message-bytes 33554432")
+        assert other.hosts == [] and process.returncode is None
+    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as other:
+        await hosts(other, {process.pid})
+        assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
 
 
 @pytest.mark.thorough
@@ -362,23 +359,22 @@ sys.exit(remote.main(sys.argv[1:]))
 
 @pytest.mark.thorough
 async def test_a_host_follows_the_addresses_of_a_name(
-    tmp_path: Path, keys: Keys, start_host: StartHost
+    broker: Broker, tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
-    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        port = broker.hosts_endpoint.rpartition(":")[2]
-        asked = await start_host(f"dns://localhost:{port}")
+    port = broker.hosts_endpoint.rpartition(":")[2]
+    asked = await start_host(f"dns://localhost:{port}")
+    await hosts(broker, {asked.pid})
+    there = keys.section(f"tcp://127.0.0.2:{port}", local=False)
+    async with Broker(settings(tmp_path / "two", hosts=there)) as other:
+        found = tmp_path / "addresses"
+        found.write_text("127.0.0.1")
+        process = await start_host(f"dns://brokers:{port}", program=("-c", NAMED, str(found)))
+        await hosts(broker, {asked.pid, process.pid})
+        found.write_text("127.0.0.1 127.0.0.2")
+        await hosts(other, {process.pid})
+        found.write_text("127.0.0.2")
         await hosts(broker, {asked.pid})
-        there = keys.section(f"tcp://127.0.0.2:{port}", local=False)
-        async with Broker(settings(tmp_path / "two", hosts=there)) as other:
-            found = tmp_path / "addresses"
-            found.write_text("127.0.0.1")
-            process = await start_host(f"dns://brokers:{port}", program=("-c", NAMED, str(found)))
-            await hosts(broker, {asked.pid, process.pid})
-            found.write_text("127.0.0.1 127.0.0.2")
-            await hosts(other, {process.pid})
-            found.write_text("127.0.0.2")
-            await hosts(broker, {asked.pid})
-            assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+        assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
 
 
 UNIT = ROOT / "deploy" / "systemd" / "cellblock-host@.service"
@@ -397,26 +393,27 @@ def command(name: str, variables: dict[str, str]) -> list[str]:
     return words
 
 
-async def test_the_units_commands_start_a_host_that_drains(tmp_path: Path, keys: Keys) -> None:
+async def test_the_units_commands_start_a_host_that_drains(
+    broker: Broker, tmp_path: Path, keys: Keys
+) -> None:
     (tmp_path / "host.key").chmod(0o440)
     (tmp_path / "runtime").mkdir()
-    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        variables = {
-            "CREDENTIALS_DIRECTORY": str(tmp_path),
-            "RUNTIME_DIRECTORY": str(tmp_path / "runtime"),
-            "BROKERS": broker.hosts_endpoint,
-            "SERVER_KEYS": f"{keys.broker.public} {keys.host.public}",
-            "MORE": "--capacity 2 --warm 1 --isolation auto",
-        }
-        copy = await asyncio.create_subprocess_exec(*command("ExecStartPre", variables))
-        assert await within(copy.wait()) == 0
-        python, *words = command("ExecStart", variables)
-        assert python == "/opt/cellblock/bin/python"
-        async with piped(*words, program=PYTHON, stdin=DEVNULL, stdout=DEVNULL) as running:
-            await hosts(broker, {running.process.pid})
-            assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
-            running.process.terminate()
-            assert await within(running.process.wait()) == 0
+    variables = {
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+        "RUNTIME_DIRECTORY": str(tmp_path / "runtime"),
+        "BROKERS": broker.hosts_endpoint,
+        "SERVER_KEYS": f"{keys.broker.public} {keys.host.public}",
+        "MORE": "--capacity 2 --warm 1 --isolation auto",
+    }
+    copy = await asyncio.create_subprocess_exec(*command("ExecStartPre", variables))
+    assert await within(copy.wait()) == 0
+    python, *words = command("ExecStart", variables)
+    assert python == "/opt/cellblock/bin/python"
+    async with piped(*words, program=PYTHON, stdin=DEVNULL, stdout=DEVNULL) as running:
+        await hosts(broker, {running.process.pid})
+        assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
+        running.process.terminate()
+        assert await within(running.process.wait()) == 0
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")

@@ -112,11 +112,6 @@ async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_noth
         assert known(broker, "local.rows")["output"]["samples"] == 1
 
 
-async def test_a_wrong_server_name_in_the_settings_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"contrakt: no such server"):
-        settings(tmp_path, contract(), schemas={"learn": {"contrakt": False}})
-
-
 async def test_a_run_counts_as_work_until_its_response(tmp_path: Path) -> None:
     held: list[Broker] = []
 

@@ -199,24 +199,14 @@ async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path
     assert (await status_of(place.place()))["state"] == "logged in"
 
 
-async def test_a_login_while_the_daemon_waits_is_seen_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_login_while_the_daemon_waits_is_seen_at_once_and_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
     monkeypatch.setattr("cellblock.tools.upstream.lifecycle.FIRST_PAUSE_SECONDS", 600.0)
-    async with world(tmp_path) as place, ready(place.settings) as broker:
+    async with world(tmp_path, "--life", "2", transport=transport) as place, ready(place.settings) as broker:
         reason = broker.catalog.unavailable["notes"]
         assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"
-        await place.log_in()
-        await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
-        assert await whoami(broker) == "ada"
-
-
-async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) -> None:
-    async with (
-        world(tmp_path, "--life", "2", transport="sse") as place,
-        ready(place.settings) as broker,
-    ):
-        assert "HTTP 401; run: cellblock auth login notes" in broker.catalog.unavailable["notes"]
         await place.log_in()
         await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
         await expired(place)
@@ -471,22 +461,24 @@ async def test_another_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["no key", "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----"],
-    ids=["no PEM", "a broken PEM"],
+    ("content", "changes", "said"),
+    [
+        ("no key", {}, "the client's private key cannot sign"),
+        (
+            "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----",
+            {},
+            "the client's private key cannot sign",
+        ),
+        (None, {"issuer": "https://login.example/"}, "no token was granted"),
+    ],
+    ids=["no PEM", "a broken PEM", "another issuer"],
 )
-async def test_a_key_that_cannot_sign_is_said_and_not_shown(tmp_path: Path, content: str) -> None:
+async def test_a_key_that_cannot_sign_is_said_and_not_shown_and_it_signs_for_its_issuer_only(
+    tmp_path: Path, content: str | None, changes: dict[str, str], said: str
+) -> None:
     private, public = written(tmp_path)
-    private.write_text(content, "ascii")
-    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
+    private.write_text(content or private.read_text("ascii"), "ascii")
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private, **changes)) as place:
         refused = await why_not(place)
-        assert "the client's private key cannot sign" in refused and "cellblock.auth.servers.notes" in refused
-        assert place.events("assertion") == place.events("assertion refused") == []
-
-
-async def test_the_key_signs_for_its_issuer_only(tmp_path: Path) -> None:
-    private, public = written(tmp_path)
-    own = auth(private, issuer="https://login.example/")
-    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
-        assert "no token was granted" in await why_not(place)
+        assert said in refused and "cellblock.auth.servers.notes" in refused
         assert place.events("assertion") == place.events("assertion refused") == []

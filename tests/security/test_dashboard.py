@@ -127,52 +127,57 @@ async def nothing_happens(served: Daemon, run_id: str) -> AsyncIterator[None]:
 undecided = pytest.mark.usefixtures("nothing_happens")
 
 
-async def decision(served: Daemon, run_id: str, status: int, headers: dict[str, str], **more: str) -> None:
+async def decision(served: Daemon, run_id: str, status: int, headers: dict[str, str]) -> None:
     for word in ("approve", "deny", "cancel"):
         path = f"/dashboard/parked/{run_id}/{word}"
-        answer = await served.ask("POST", path, headers={**headers, **more}, body=b"{}")
-        assert answer.status == status, (word, answer)
+        answer = await served.ask("POST", path, headers=headers, body=b"{}")
+        assert answer.status == status, (word, headers, answer)
+
+
+ORIGIN = "http://127.0.0.1:{port}"
+MINE = {"Cookie": "{cookie}", "X-Cellblock-Key": "{key}"}
+TOKEN = {"Authorization": "Bearer {token}"}
+WRONG_TOKEN = {"Authorization": "Bearer " + "x" * 43}
+WRONG_KEYS = ("", "x" * 43, "{others_key}", "{part_of_key}", "{key}x", "{secret_of_cookie}")
+HOSTILE_PAGES = (
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:{next_port}"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Host": "evil.example:{port}"},
+    {"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"},
+)
+FORGED = [
+    # A cookie alone, also from our own page.
+    (403, {"Cookie": "{cookie}"}),
+    (403, {"Cookie": "{cookie}", "Origin": ORIGIN, "Sec-Fetch-Site": "same-origin"}),
+    *((403, {**MINE, "X-Cellblock-Key": wrong}) for wrong in WRONG_KEYS),
+    (403, {**MINE, "X-Cellblock-Key": "{key}\r\nX-Cellblock-Key: {key}"}),
+    # A key without its cookie.
+    (401, {"X-Cellblock-Key": "{key}"}),
+    (403, {**MINE, "Cookie": "{others_cookie}"}),
+    (401, {**MINE, "Cookie": "cellblock_dashboard={key}"}),
+    *((403, {**known, **page}) for page in HOSTILE_PAGES for known in (MINE, TOKEN)),
+    # A stranger, and a wrong token.
+    (401, {}),
+    (401, WRONG_TOKEN),
+    (401, {**WRONG_TOKEN, "Cookie": "{cookie}"}),
+]
 
 
 @undecided
-async def test_a_cookie_alone_decides_nothing(served: Daemon, run_id: str) -> None:
-    cookie, _ = await login(served)
-    await decision(served, run_id, 403, {"Cookie": cookie})
-    own = {"Origin": f"http://127.0.0.1:{served.port}", "Sec-Fetch-Site": "same-origin"}
-    await decision(served, run_id, 403, {"Cookie": cookie, **own})
-
-
-@undecided
-async def test_a_wrong_key_decides_nothing(served: Daemon, run_id: str) -> None:
-    (cookie, key), (_, others) = await login(served), await login(served)
-    for wrong in ("", "x" * 43, others, key[:-1], f"{key}x", cookie.partition("=")[2]):
-        await decision(served, run_id, 403, {"Cookie": cookie, "X-Cellblock-Key": wrong})
-    twice = f"{key}\r\nX-Cellblock-Key: {key}"
-    await decision(served, run_id, 403, {"Cookie": cookie, "X-Cellblock-Key": twice})
-
-
-@undecided
-async def test_a_key_without_its_cookie_decides_nothing(served: Daemon, run_id: str) -> None:
-    (_, key), (others, _) = await login(served), await login(served)
-    await decision(served, run_id, 401, {"X-Cellblock-Key": key})
-    await decision(served, run_id, 403, {"Cookie": others, "X-Cellblock-Key": key})
-    await decision(served, run_id, 401, {"Cookie": f"cellblock_dashboard={key}", "X-Cellblock-Key": key})
-
-
-@undecided
-async def test_a_hostile_page_decides_nothing(served: Daemon, run_id: str) -> None:
-    cookie, key = await login(served)
-    for headers in (
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": f"http://127.0.0.1:{served.port + 1}"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-        {"Host": f"evil.example:{served.port}"},
-        {"Origin": f"http://127.0.0.1:{served.port}", "Sec-Fetch-Site": "cross-site"},
-    ):
-        await decision(served, run_id, 403, {"Cookie": cookie, "X-Cellblock-Key": key}, **headers)
-        await decision(served, run_id, 403, served.auth, **headers)
+async def test_a_forged_or_foreign_decision_does_nothing(served: Daemon, run_id: str) -> None:
+    (cookie, key), (others_cookie, others_key) = await login(served), await login(served)
+    words = {
+        **{"cookie": cookie, "secret_of_cookie": cookie.partition("=")[2], "others_cookie": others_cookie},
+        **{"key": key, "part_of_key": key[:-1], "others_key": others_key, "token": served.token},
+        **{"port": served.port, "next_port": served.port + 1},
+    }
+    for status, headers in FORGED:
+        filled = {name: value.format_map(words) for name, value in headers.items()}
+        await decision(served, run_id, status, filled)
+    assert (await served.ask("GET", "/dashboard/parked")).status == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"])
@@ -184,16 +189,6 @@ async def test_only_post_decides(served: Daemon, run_id: str, method: str) -> No
             path = f"/dashboard/parked/{run_id}/{word}"
             answer = await served.ask(method, path, headers={**headers, "Content-Length": "0"}, body=b"")
             assert answer.status == 405
-
-
-@undecided
-async def test_a_stranger_and_a_wrong_token_decide_nothing(served: Daemon, run_id: str) -> None:
-    cookie, _ = await login(served)
-    wrong = {"Authorization": "Bearer " + "x" * 43}
-    await decision(served, run_id, 401, {})
-    await decision(served, run_id, 401, wrong)
-    await decision(served, run_id, 401, {**wrong, "Cookie": cookie})
-    assert (await served.ask("GET", "/dashboard/parked")).status == 401
 
 
 @undecided

@@ -18,7 +18,7 @@ from cellblock.pool.router import LinkEvents
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
-from cellblock.run.hook import RunKeeper
+from cellblock.run.hook import RunJournal, RunKeeper
 from cellblock.run.plan import make_plan
 from cellblock.run.policy.asking import EMBEDDING, Caller, Grantee
 from cellblock.run.request import Limits
@@ -292,6 +292,11 @@ async def echo(arguments: dict[str, Any]) -> Any:
     return arguments
 
 
+async def hangs(_: dict[str, Any]) -> None:
+    """Never answers."""
+    await asyncio.Event().wait()
+
+
 def run_context(
     catalog: Catalog,
     caller: Registry,
@@ -382,11 +387,12 @@ class World:
         *,
         grantee: Grantee = EMBEDDING,
         observer: Watcher | None = None,
+        journal: RunJournal | None = None,
         **request: Any,
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
         caller = Caller(grantee=grantee, observer=observer)
-        return await within(self.executor.run({"code": code, **request}, caller), BOUND)
+        return await within(self.executor.run({"code": code, **request}, caller, journal=journal), BOUND)
 
     async def played(self, play: Play, code: str = "1", **request: Any) -> RunResponse:
         """The same by a host that comes for it."""

@@ -18,7 +18,7 @@ from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import within
-from support.worker_owner import MIB, booted
+from support.worker_owner import MIB
 
 NO = -errno.EPERM
 THERE_IS_NO_SUCH = -errno.ENOSYS
@@ -142,20 +142,6 @@ async def test_memory_beside_the_limit_is_refused_and_the_limit_holds(filtered: 
     assert await attack(("fill", 400, 0x21), memory_bytes=64 * MIB) == [NO]
     [taken] = await attack(("fill", 400, 0x22), memory_bytes=64 * MIB)
     assert taken < 65 * MIB
-
-
-async def test_a_lease_on_the_boot_files_holds_up_nobody(native_workers: Native) -> None:
-    """Whoever opens a file that is under a write lease waits for its holder, 45 s at most: longer than a boot may."""
-    leases: list[Step] = []
-    for index, file in enumerate((BOOT_FILE, b"/worker/node_blocked.json")):
-        leases += [("openat", -100, file, 0), ("fcntl", f"${2 * index}", 1024, 1)]
-    attacker, owner = await let_loose(*leases, "say held", ("sleep", 60_000), timeout_ms=60_000)
-    await owner.until("says")
-    native_workers.takes(0)
-    made, other = await booted()
-    for worker, owned in ((made, other), (attacker, owner)):
-        worker.kill("cancelled")
-        await owned.until("gone")
 
 
 async def test_a_worker_cannot_outlive_its_host(native_hosts: Native, tmp_path: Path) -> None:

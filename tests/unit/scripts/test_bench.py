@@ -4,7 +4,6 @@ from when they were due, servers and attacker do what they are there for, and wo
 
 import asyncio
 import contextlib
-import http.server
 import importlib
 import io
 import itertools
@@ -37,6 +36,7 @@ from security.native.harness import Native, let_loose
 from soak import __main__ as soak
 from support.documents import ROOT
 from support.entries import plain_server, settings
+from support.http_server import Answering, serving
 from support.responses import succeeded
 from support.virtual_time import in_virtual_time
 
@@ -172,23 +172,14 @@ async def test_the_watch_sees_how_long_its_loop_was_held(tmp_path: Path) -> None
 def answering(result: Callable[[], Any]) -> Generator[int]:
     """The port of a server that answers every run with what `result` gives for it."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             response = {"result": {"structuredContent": {"result": result(), "diagnostics": []}}}
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(response).encode())
+            self.answer(200, json.dumps(response).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
+    with serving(Handler) as address:
+        yield int(address.partition(":")[2])
 
 
 def slow_once() -> Callable[[], int]:

@@ -3,7 +3,6 @@ somebody's program keeps to itself, unless the program or the configuration says
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +86,7 @@ async def test_a_broker_that_has_ended_has_nothing_to_show(broker: Broker) -> No
     await broker.learnt()
 
 
-async def test_another_event_loop_is_refused_at_once(broker: Broker) -> None:
-    def in_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        asyncio.run(asyncio.wait_for(work(), 10))
-
+async def test_another_event_loop_is_refused_at_once_and_so_is_a_thread_without_one(broker: Broker) -> None:
     async def reconfigure() -> None:
         broker.reconfigure(broker.settings)
 
@@ -104,20 +100,16 @@ async def test_another_event_loop_is_refused_at_once(broker: Broker) -> None:
             lambda: broker.__aexit__(None, None, None),
         ):
             with pytest.raises(CellblockError, match=r"another event loop.*run_coroutine_threadsafe"):
-                await within(asyncio.to_thread(in_another_loop, ask))
+                await within(asyncio.to_thread(lambda ask=ask: asyncio.run(ask())))
             assert succeeded(await within(broker.run(ONE))) == 1
-
-
-async def test_a_thread_without_a_loop_is_refused_too_and_can_use_the_right_one(broker: Broker) -> None:
-    async with broker:
+        # A thread without a loop is refused, too, and can use the right one.
         with pytest.raises(CellblockError, match="another event loop"):
             await asyncio.to_thread(broker.reconfigure, broker.settings)
         loop = asyncio.get_running_loop()
-
-        def from_a_thread() -> Any:
-            return asyncio.run_coroutine_threadsafe(broker.run(ONE), loop).result(20)
-
-        assert succeeded(await asyncio.to_thread(from_a_thread)) == 1
+        in_its_loop = await asyncio.to_thread(
+            lambda: asyncio.run_coroutine_threadsafe(broker.run(ONE), loop).result(20)
+        )
+        assert succeeded(in_its_loop) == 1
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What a callback raises stays with it: logged, and nothing else."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from cellblock.app.config.load import parse_settings
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.base.settings.settings import UpstreamSettings
-from cellblock.pool.pool import Pool
 from cellblock.run.run import Run
 from cellblock.tools.upstream.session import UpstreamSession
 from support.memory_host import BOUND, World, codes, hold
@@ -56,9 +54,8 @@ async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it(world: World
     host = await world.host(hold)
     run = world.begin()
     await host.until_runs(1)
-    change: Callable[..., None] = broken
-    world.pool._on_host_failed = change  # pyright: ignore[reportPrivateUsage]
-    Pool.host_failed(world.pool, host.identity, "a lie")
+    world.pool._on_host_failed = broken  # pyright: ignore[reportPrivateUsage]
+    world.pool.host_failed(host.identity, "a lie")
     assert codes(await within(run, BOUND)) == ["HOST_LOST"]
 
 

@@ -27,7 +27,6 @@ from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import NotShared, Shelf
 from cellblock.base.tasks import is_done_within, start_daemon
 from cellblock.fleet import presence as presences
-from cellblock.fleet import shared_state
 from cellblock.fleet.postgresql import Additive, Connection, PostgresDatabase, PostgresServer, lock_number
 from cellblock.fleet.presence import Presence
 from cellblock.fleet.shared_state import SharedRows, SharedShelf, SharedState
@@ -454,11 +453,12 @@ def test_of_many_that_write_at_once_each_version_is_replaced_once(
 
 
 async def test_what_was_written_is_known_although_the_server_went_right_behind_it(
-    postgres: Postgres, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres,
+    postgres_server: PostgresServer,
+    shared_state: SharedState,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state = state_of(postgres_server)
-    rows = state.rows
-    here = shelf(state)
+    rows, here = shared_state.rows, shelf(shared_state)
     here.write("a", b"1", replace=True)
     look = rows.read
 
@@ -475,15 +475,17 @@ async def test_what_was_written_is_known_although_the_server_went_right_behind_i
     shelf(state_of(postgres_server)).write("b", b"3", replace=True)
     rows.start()
     await until(lambda: here.read("b") == b"3", "it is seen what others have written")
-    rows.close()
 
 
 async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
-    postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str,
+    postgres_server: PostgresServer,
+    shared_state: SharedState,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_state, "POLL_SECONDS", 0.01)
-    state = state_of(postgres_server)
-    rows = state.rows
+    monkeypatch.setattr("cellblock.fleet.shared_state.POLL_SECONDS", 0.01)
+    rows = shared_state.rows
+    rows.read()
     look, looks = rows.read, list[None]()
     monkeypatch.setattr(rows, "read", lambda: (looks.append(None), look()))
     rows.start()
@@ -492,22 +494,19 @@ async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
         before = len(looks)
         await until(lambda: len(looks) > before + 1, "it looks again")
         with pytest.raises(NotShared, match="not those"):
-            shelf(state).write("a", b"1", replace=True)
+            shelf(shared_state).write("a", b"1", replace=True)
         places = ", ".join(["%s"] * len(saved))
         connection.execute(f"INSERT INTO migrations VALUES ({places})", saved)
     shelf(state_of(postgres_server)).write("a", b"1", replace=True)
-    await until(lambda: shelf(state).names() == ["a"], "it is seen")
-    rows.close()
+    await until(lambda: shelf(shared_state).names() == ["a"], "it is seen")
 
 
 async def test_while_postgresql_is_away_what_is_known_stays(
-    postgres: Postgres, postgres_server: PostgresServer
+    postgres: Postgres, postgres_server: PostgresServer, shared_state: SharedState
 ) -> None:
-    state = state_of(postgres_server)
-    rows = state.rows
-    here = shelf(state)
+    here = shelf(shared_state)
     here.write("a", b"1", replace=True)
-    rows.start()
+    shared_state.rows.start()
     with postgres.away():
         assert (here.names(), here.read("a")) == (["a"], b"1")
         with pytest.raises(NotShared, match="PostgreSQL"):
@@ -520,7 +519,6 @@ async def test_while_postgresql_is_away_what_is_known_stays(
     shelf(state_of(postgres_server)).write("a", b"3", replace=True)
     # Nobody has asked for it: the thread looks.
     await until(lambda: here.read("a") == b"3", "it is seen")
-    rows.close()
 
 
 def test_who_has_the_database_can_neither_read_nor_change_nor_move_what_is_sealed(

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -100,7 +101,6 @@ def lock_behind_a_link(left: Path) -> None:
     (left / LOCK_NAME).symlink_to(aside)
 
 
-OTHER = "broker-12345678"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 
 
@@ -139,11 +139,9 @@ def test_without_one_of_the_proofs_it_stays(
 
 
 def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(own_folders.os, "write", full)
+        full = OSError(errno.ENOSPC, "No space left on device")
+        patched.setattr(own_folders.os, "write", Mock(side_effect=full))
         own = OwnFolder(parent, CONTENTS)
     assert (own.path / LOCK_NAME).stat().st_size == 0
     remove_stale(parent, CONTENTS)
@@ -152,10 +150,8 @@ def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pyte
 
 
 def test_what_cannot_be_made_whole_leaves_nothing(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_many(*_: object, **__: object) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr(Folder, "open", too_many)
+    too_many = OSError(errno.EMFILE, "Too many open files")
+    monkeypatch.setattr(Folder, "open", Mock(side_effect=too_many))
     parent.mkdir()
     with pytest.raises(OSError, match="Too many open files"):
         OwnFolder(parent, CONTENTS)
@@ -289,13 +285,28 @@ def test_it_is_made_private_and_marked(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in (state, state / "logs")} == {0o700}
 
 
-@AS_ROOT
-def test_another_users_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    os.chown(tmp_path, 12345, 12345)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(
+            lambda folder: os.chown(folder, 12345, 12345),
+            r"another user \(uid 12345\).*chown 0 .*or use another --state-dir",
+            id="another user's",
+            marks=AS_ROOT,
+        ),
+        pytest.param(
+            lambda folder: folder.chmod(0o1777),
+            r"All users may write .*\(mode 1777\).*chmod 700",
+            id="open to all",
+        ),
+    ],
+)
+def test_one_that_others_may_write_to_is_refused_with_what_to_do(
+    tmp_path: Path, change: Callable[[Path], object], said: str
+) -> None:
+    change(tmp_path)
     for refuse in (check_state_dir, prepare_state_dir):
-        with pytest.raises(
-            ConfigError, match=r"another user \(uid 12345\).*chown 0 .*or use another --state-dir"
-        ):
+        with pytest.raises(ConfigError, match=said):
             refuse(tmp_path)
     assert names(tmp_path) == []
 
@@ -320,14 +331,9 @@ def test_another_user_is_refused_roots(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_one_that_all_may_write_to_is_refused_and_its_groups_is_a_warning(
+def test_one_that_its_group_may_write_to_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tmp_path.chmod(0o1777)
-    for refuse in (check_state_dir, prepare_state_dir):
-        with pytest.raises(ConfigError, match=r"All users may write .*\(mode 1777\).*chmod 700"):
-            refuse(tmp_path)
-    assert names(tmp_path) == []
     tmp_path.chmod(0o770)
     assert "chmod g-w" in (check_state_dir(tmp_path) or "")
     with caplog.at_level(logging.WARNING):
@@ -409,17 +415,18 @@ def test_one_of_a_daemon_that_was_killed_is_replaced_and_one_that_lives_is_not(t
     ListeningSocket(tmp_path, ADDRESS).close()
 
 
-@pytest.mark.parametrize("what", ["file", "link", "folder"])
-def test_what_is_in_its_place_stays_and_is_named(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    "put",
+    [
+        pytest.param(lambda there: there.write_text("mine"), id="file"),
+        pytest.param(lambda there: there.symlink_to(__file__), id="link"),
+        pytest.param(Path.mkdir, id="folder"),
+    ],
+)
+def test_what_is_in_its_place_stays_and_is_named(tmp_path: Path, put: Callable[[Path], object]) -> None:
     there = place(tmp_path)
     there.parent.mkdir(mode=0o700)
-    if what == "file":
-        there.write_text("mine")
-    elif what == "link":
-        (tmp_path / "other").write_text("mine")
-        there.symlink_to(tmp_path / "other")
-    else:
-        there.mkdir()
+    put(there)
     before = there.lstat()
     for use in (ListeningSocket, connected):
         with pytest.raises(InTheWay, match="7433"):

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import AsyncMock
 
 import pytest
 from opentelemetry import trace
@@ -224,13 +225,9 @@ def playing(*tools: str, reason: str = "finished") -> Callable[[HostedRun], Any]
     return play
 
 
-async def failing(arguments: dict[str, Any]) -> Any:
-    raise RuntimeError("no")
-
-
 async def test_runs_calls_and_ends_are_counted(watched: Watched) -> None:
     tally = Tally()
-    world = watched(tally, tools={"failing": failing})
+    world = watched(tally, tools={"failing": AsyncMock(side_effect=RuntimeError("no"))})
     host = await world.host(playing("echo", "echo", "failing", "no-such-tool"))
     await world.run()
     await world.run("import 'npm:nothing'")
@@ -266,12 +263,8 @@ async def test_a_server_with_very_many_tools_gets_only_so_many_labels(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.observe.metrics.MAX_TOOLS", 5)
-
-    async def fine(arguments: dict[str, Any]) -> Any:
-        return {}
-
     names, tally = [f"tool{number}" for number in range(20)], Tally()
-    await watched(tally, tools=dict.fromkeys(names, fine)).played(playing(*names))
+    await watched(tally, tools=dict.fromkeys(names, AsyncMock(return_value={}))).played(playing(*names))
     assert len(tally.calls) == 6
     assert tally.calls["other", "other", "ok"] == 15
 

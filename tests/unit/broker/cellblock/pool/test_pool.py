@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
+from unittest.mock import Mock, call
 
 import pytest
 from hypothesis import settings
@@ -16,21 +17,9 @@ from support.memory_host import BOUND, MakeWorld, ScriptedHost, World, hold, tur
 from support.waits import until, within
 
 
-class Events:
-    """A run that only records that its host was lost."""
-
-    def __init__(self) -> None:
-        self.lost: list[str] = []
-
-    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
-        """Its worker says nothing of note."""
-
-    def host_lost(self, why: str) -> None:
-        self.lost.append(why)
-
-
-def acquire(world: World, events: Events | None = None, client: str = "c") -> asyncio.Task[Lease]:
-    return asyncio.ensure_future(world.pool.acquire(events or Events(), client))
+def acquire(world: World, events: Mock | None = None, client: str = "c") -> asyncio.Task[Lease]:
+    """Asks for a place for a run whose `events` are told what becomes of its host."""
+    return asyncio.ensure_future(world.pool.acquire(events or Mock(), client))
 
 
 async def test_a_place_is_given_at_once_while_there_is_one(world: World) -> None:
@@ -133,13 +122,13 @@ async def test_waits_that_are_cancelled_leave_the_queue(make_world: MakeWorld) -
 async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(world: World) -> None:
     first = await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
-    mine, other = Events(), Events()
+    mine, other = Mock(), Mock()
     leases = [await within(acquire(world, mine)), await within(acquire(world, other))]
     assert [lease.host for lease in leases] == [b"a", b"b"]
     world.lose(first, "died")
     world.pool.host_gone(b"a", "again")
     world.pool.host_gone(b"never was", "x")
-    assert (mine.lost, other.lost) == (["died"], [])
+    assert (mine.mock_calls, other.mock_calls) == ([call.host_lost("died")], [])
     for message in (protocol.Cancel(), RUN):
         with pytest.raises(OSError, match="gone"):
             leases[0].send(message)
@@ -164,8 +153,8 @@ async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: 
     world.pool.host_says(host.identity, b"", protocol.Status(warm=1, booting=0, wanted=1, running=0), b"")
     other = await within(waiting)
     assert other.host == host.identity
-    other.release()
-    lease.release()
+    for each in (lease, other):
+        each.release()
 
 
 async def test_a_host_that_has_not_greeted_is_not_heard(world: World) -> None:
@@ -297,16 +286,9 @@ async def test_a_host_that_is_not_shared_grants_nothing(world: World) -> None:
     await until(lambda: world.pool.hosts == [], "it is given up")
 
 
-def waiting_of(admission: Admission[str], client: str) -> int:
-    """Runs of one client that wait."""
-    state = admission._clients.get(client)
-    return len(state.tickets) if state else 0
-
-
-def places_of(admission: Admission[str], client: str) -> int:
-    """Places that one client holds."""
-    state = admission._clients.get(client)
-    return state.places if state else 0
+def clients_of(admission: Admission[str] | Admission[int]) -> dict[str, tuple[int, int]]:
+    """Of each client that is known: how many runs wait, and how many places it holds."""
+    return {name: (len(state.tickets), state.places) for name, state in admission._clients.items()}
 
 
 def test_who_waits_may_not_start_a_newer_run_before() -> None:
@@ -329,7 +311,8 @@ def test_a_client_over_its_share_is_refused_and_others_are_not() -> None:
         admission.join("fourth", "x")
     with pytest.raises(Overloaded, match=r"pool\.queue_size\); 2 of them"):
         admission.join("noisy", "x")
-    assert admission.waiting == 4 and waiting_of(admission, "fourth") == 0 and len(admission._clients) == 3
+    assert admission.waiting == 4
+    assert clients_of(admission) == {"noisy": (2, 0), "quiet": (1, 0), "third": (1, 0)}
 
 
 def test_clear_gives_all_that_waits() -> None:
@@ -338,9 +321,9 @@ def test_clear_gives_all_that_waits() -> None:
         admission.join(item[0], item)
     admission.start("b")
     assert sorted(ticket.item for ticket in admission.clear()) == ["a0", "a1", "b0"]
-    assert admission.waiting == 0 and places_of(admission, "b") == 1
+    assert (admission.waiting, clients_of(admission)) == (0, {"b": (0, 1)})
     admission.end("b")
-    assert not admission._clients
+    assert clients_of(admission) == {}
 
 
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
@@ -442,12 +425,12 @@ class Turns(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert self.admission.waiting == sum(map(len, self.lines.values())) <= self.size
-        for name, line in self.lines.items():
-            assert waiting_of(self.admission, name) == len(line) <= self.share
-            assert places_of(self.admission, name) == self.running[name]
-        assert len(self.admission._clients) == sum(
-            bool(line) or self.running[name] > 0 for name, line in self.lines.items()
-        )
+        assert all(len(line) <= self.share for line in self.lines.values())
+        assert clients_of(self.admission) == {
+            name: (len(line), self.running[name])
+            for name, line in self.lines.items()
+            if line or self.running[name]
+        }
 
     def teardown(self) -> None:
         if not hasattr(self, "admission"):

@@ -88,8 +88,7 @@ def test_of_many_who_take_a_run_one_gets_it(store: JournalStore, open_store: Ope
     park(store, 1)
 
     def taker(name: str) -> str | None:
-        with contextlib.closing(open_store()) as mine:
-            return name if mine.take("r", name) is not None else None
+        return name if open_store().take("r", name) is not None else None
 
     (got,) = filter(None, at_once(taker, [f"broker-{number}" for number in range(10)]))
     assert store.owned() == [("r", got)]
@@ -101,8 +100,7 @@ def test_answers_that_come_at_once_all_stay(store: JournalStore, open_store: Ope
     park(store, *calls)
 
     def answerer(call: int) -> None:
-        with contextlib.closing(open_store()) as mine:
-            mine.answer("r", {of(call): "accepted"})
+        open_store().answer("r", {of(call): "accepted"})
 
     at_once(answerer, calls)
     assert waiting_in(store.take("r", "b")[1])[1] == dict.fromkeys(map(of, calls), "accepted")
@@ -305,8 +303,8 @@ def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
     store: JournalStore, open_store: Open
 ) -> None:
     store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
-    with contextlib.closing(open_store(KEY[::-1])) as stranger, pytest.raises(Foreign, match="another key"):
-        stranger.ask_to_end("r")
+    with pytest.raises(Foreign, match="another key"):
+        open_store(KEY[::-1]).ask_to_end("r")
     found, pieces = store.adopt("r", "b", "c")
     assert (found.adopted, pieces) == (1, [Piece("recording", b"x")])
     assert store.adopt("r", "c", "c")[0].adopted == 1, "only a run that somebody has lost counts as lost"
@@ -396,13 +394,14 @@ def test_what_was_written_is_there_after_opening_again(
     kept_in: Path | PostgresServer, open_store: Open
 ) -> None:
     written = [Piece("facts", TEXT), Piece("recording", b"")]
-    with contextlib.closing(open_store()) as store:
-        store.write(ended_run(calls=3), written)
-    with contextlib.closing(open_store()) as store:
-        found, pieces = store.read("r1")
-        assert (found.calls, found.outcome, pieces) == (3, "ok", written)
-        assert store.heads() == [found] and found.bytes > len(TEXT)
-        assert store.read("r2") is None
+    before = open_store()
+    before.write(ended_run(calls=3), written)
+    before.close()
+    store = open_store()
+    found, pieces = store.read("r1")
+    assert (found.calls, found.outcome, pieces) == (3, "ok", written)
+    assert store.heads() == [found] and found.bytes > len(TEXT)
+    assert store.read("r2") is None
     if isinstance(kept_in, Path):
         assert (kept_in / JOURNALS).stat().st_mode & 0o777 == 0o600
 
@@ -499,9 +498,9 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(
     store.write(ended_run("r3"), [Piece("facts", TEXT)])
     store.close()
     # A broker that has not got the new one yet, but for reading.
-    with contextlib.closing(open_store(KEY, OTHER_KEY)) as store:
-        for name, kinds in (("r1", ["facts", "call"]), ("r2", ["facts"]), ("r3", ["facts"])):
-            assert [piece.kind for piece in store.read(name)[1]] == kinds
+    store = open_store(KEY, OTHER_KEY)
+    for name, kinds in (("r1", ["facts", "call"]), ("r2", ["facts"]), ("r3", ["facts"])):
+        assert [piece.kind for piece in store.read(name)[1]] == kinds
     store = open_store(OTHER_KEY)
     assert store.read("r3") is not None
     for name in ("r1", "r2"):
@@ -514,21 +513,20 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(
 
 @pytest.mark.parametrize("trouble", ["max_page_count = 1", "query_only = ON"], ids=["full", "read-only"])
 def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, trouble: str) -> None:
-    store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
-    store.write(ended_run("r1"), [Piece("facts", TEXT)])
-    cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
-    with pytest.raises(StoreError, match=r"full|readonly"):
-        store.write(ended_run("r2"), [Piece("facts", b"x" * MIB)])
-    assert ids_of(store) == ["r1"] and store.read("r1") is not None
-    store.close()
+    with contextlib.closing(opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)) as store:
+        store.write(ended_run("r1"), [Piece("facts", TEXT)])
+        cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
+        with pytest.raises(StoreError, match=r"full|readonly"):
+            store.write(ended_run("r2"), [Piece("facts", b"x" * MIB)])
+        assert ids_of(store) == ["r1"] and store.read("r1") is not None
 
 
 def test_two_processes_keep_runs_in_one_file(store: JournalStore, open_store: Open) -> None:
     def broker(name: str) -> None:
-        with contextlib.closing(open_store()) as mine:
-            for number in range(30):
-                mine.write(ended_run(f"{name}{number}"), [Piece("facts", TEXT)])
-                mine.tidy(NOW)
+        mine = open_store()
+        for number in range(30):
+            mine.write(ended_run(f"{name}{number}"), [Piece("facts", TEXT)])
+            mine.tidy(NOW)
 
     at_once(broker, ("left", "right"))
     assert len(store.heads()) == 60

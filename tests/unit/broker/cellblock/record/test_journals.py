@@ -3,10 +3,11 @@ nobody knows whether it stands as parked.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +46,23 @@ def head(run: str = "r1", **fields: Any) -> Head:
     return Head(run, "cli", now, **{"ended": now, "outcome": "ok", **fields})
 
 
+def another_store(folder: Path) -> contextlib.closing[JournalStore]:
+    """The journals of the folder, with another key."""
+    return contextlib.closing(opened_journals(folder / JOURNALS, lambda: (b"\1" * 32,), JournalSettings()))
+
+
 @pytest.fixture
-async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
+async def journals(tmp_path: Path) -> AsyncGenerator[Journals]:
     made = Journals(LocalStore(tmp_path), AUTH, JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
 
 
-async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path: Path) -> None:
-    assert (await heads_of(kept), await read_of(kept, "r1"), await delete_of(kept, "r1")) == ([], None, False)
-    assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
-    assert await kept.is_written(kept.write(head(), pieces))
-    assert [one.id for one in await heads_of(kept, "cli")] == ["r1"]
-    assert (await read_of(kept, "r1", "cli"))[1] == PIECES
-    assert await read_of(kept, "r1", "embedding") is None
-    assert await delete_of(kept, "r1") and await heads_of(kept) == []
+async def test_a_look_makes_no_file(journals: Journals, tmp_path: Path) -> None:
+    found = await heads_of(journals), await read_of(journals, "r1"), await delete_of(journals, "r1")
+    assert found == ([], None, False)
+    assert not (tmp_path / JOURNALS).exists()
 
 
 async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
@@ -71,44 +73,45 @@ async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
     assert not await kept.is_written(kept.write(head("late"), pieces))
     with pytest.raises(StoreError, match="stopping"):
         await heads_of(kept)
-    store = open_store(LocalStore(tmp_path), AUTH, JournalSettings())
-    assert len(store.heads()) == 50
-    store.close()
+    with contextlib.closing(open_store(LocalStore(tmp_path), AUTH, JournalSettings())) as store:
+        assert len(store.heads()) == 50
 
 
 async def test_a_failing_disk_is_told_once_and_tried_again_later(
-    kept: Journals, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    journals: Journals, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "journals.sqlite3").mkdir()
     with caplog.at_level(logging.WARNING):
         for number in range(3):
-            assert not await kept.is_written(kept.write(head(f"r{number}"), pieces))
+            assert not await journals.is_written(journals.write(head(f"r{number}"), pieces))
     assert caplog.text.count("runs are not kept for now") == 1
     assert "a folder, not a file of Cellblock's" in caplog.text and "not affected" in caplog.text
     (tmp_path / "journals.sqlite3").rmdir()
-    assert not await kept.is_written(kept.write(head("too early"), pieces))
+    assert not await journals.is_written(journals.write(head("too early"), pieces))
     # A run that somebody goes on with does not wait: its next call would be refused.
-    assert await kept.is_written(kept.write(head("r8", ended=None, outcome=None), pieces, owner="b"))
-    kept._next_try = 0.0
-    assert await kept.is_written(kept.write(head("r9"), pieces))
-    assert {one.id for one in await heads_of(kept)} == {"r8", "r9"}
+    assert await journals.is_written(journals.write(head("r8", ended=None, outcome=None), pieces, owner="b"))
+    journals._next_try = 0.0
+    assert await journals.is_written(journals.write(head("r9"), pieces))
+    assert {one.id for one in await heads_of(journals)} == {"r8", "r9"}
 
 
-async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Journals, tmp_path: Path) -> None:
+async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(
+    journals: Journals, tmp_path: Path
+) -> None:
     for number in range(20):
-        assert await kept.is_written(
-            kept.write(head(f"r{number}"), lambda: [Piece("recording", b"x" * 50_000)])
+        assert await journals.is_written(
+            journals.write(head(f"r{number}"), lambda: [Piece("recording", b"x" * 50_000)])
         )
-    assert await delete_of(kept, "r0")  # the log is short: what is damaged below is read from the file
+    assert await delete_of(journals, "r0")  # the log is short: what is damaged below is read from the file
     file = tmp_path / JOURNALS
     with file.open("r+b") as opened:
         opened.truncate(8192)
     for name in ("-wal", "-shm"):
         file.with_name(file.name + name).unlink(missing_ok=True)
-    await kept.is_written(kept.write(head("r30"), pieces))
-    kept._next_try = 0.0
-    assert await kept.is_written(kept.write(head("r31"), pieces))
-    assert (await heads_of(kept))[0].id == "r31"
+    await journals.is_written(journals.write(head("r30"), pieces))
+    journals._next_try = 0.0
+    assert await journals.is_written(journals.write(head("r31"), pieces))
+    assert (await heads_of(journals))[0].id == "r31"
 
 
 async def test_one_run_that_is_too_large_is_no_reason_to_wait(
@@ -122,7 +125,7 @@ async def test_one_run_that_is_too_large_is_no_reason_to_wait(
 
 
 async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
-    kept: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    journals: Journals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hangs, is_there = threading.Event(), threading.Event()
 
@@ -131,41 +134,39 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
         hangs.wait(WAIT_BOUND_SECONDS)
 
     monkeypatch.setattr(JournalStore, "write", hang)
-    monkeypatch.setattr(kept, "_waiting", Budget(90, 100, "one client", "runs that wait for the disk"))
-    first = kept.write(head(), pieces, 80)
+    monkeypatch.setattr(journals, "_waiting", Budget(90, 100, "one client", "runs that wait for the disk"))
+    first = journals.write(head(), pieces, 80)
     await until(is_there.is_set, "it hangs")
-    assert not await kept.is_written(first, 0.01)
+    assert not await journals.is_written(first, 0.01)
     # Nobody else waits in vain: this would take the test's bound.
-    behind = kept.write(head("r4"), pieces, 1)
-    assert not await kept.is_written(behind, 10 * WAIT_BOUND_SECONDS)
-    assert not await kept.is_written(kept.write(head("r2"), pieces, 80, client="other"))
+    behind = journals.write(head("r4"), pieces, 1)
+    assert not await journals.is_written(behind, 10 * WAIT_BOUND_SECONDS)
+    assert not await journals.is_written(journals.write(head("r2"), pieces, 80, client="other"))
     assert "wait for the disk of all together" in caplog.text
     # One client does not take what there is for others.
-    assert kept.write(head("r5"), pieces, 15).done()
-    other = kept.write(head("r6"), pieces, 15, client="other")
+    assert journals.write(head("r5"), pieces, 15).done()
+    other = journals.write(head("r6"), pieces, 15, client="other")
     assert not other.done()
     hangs.set()
     await until(behind.done, "it goes on")
-    assert await kept.is_written(first) and await kept.is_written(other)
-    assert await kept.is_written(kept.write(head("r3"), pieces, 80))
+    assert await journals.is_written(first) and await journals.is_written(other)
+    assert await journals.is_written(journals.write(head("r3"), pieces, 80))
 
 
-async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals, tmp_path: Path) -> None:
-    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
-    store.write(head("theirs"), PIECES)
-    store.close()
-    assert await kept.is_written(kept.write(head("ours"), pieces))
+async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(journals: Journals, tmp_path: Path) -> None:
+    with another_store(tmp_path) as store:
+        store.write(head("theirs"), PIECES)
+    assert await journals.is_written(journals.write(head("ours"), pieces))
     with pytest.raises(WrongPiece):
-        await read_of(kept, "theirs")
-    assert await read_of(kept, "ours") is not None
+        await read_of(journals, "theirs")
+    assert await read_of(journals, "ours") is not None
 
 
 async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
-    store = opened_journals((tmp_path / JOURNALS), lambda: (b"\1" * 32,), JournalSettings())
     long_ago = time.time() - 1_000_000
-    for number in range(120):
-        store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
-    store.close()
+    with another_store(tmp_path) as store:
+        for number in range(120):
+            store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
     kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     kept.start()
 
@@ -174,19 +175,19 @@ async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path)
     await kept.close()
 
 
-async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) -> None:
+async def test_a_shorter_time_counts_for_what_is_kept_already(journals: Journals) -> None:
     now = time.time()
-    assert await kept.is_written(kept.write(Head("r1", "cli", now - 60, now - 60, "ok"), pieces))
-    kept.use(JournalSettings(mode="all", expire_ms=10_000))
-    assert await kept.is_written(kept.write(head("r2"), pieces))
-    while [one.id for one in await heads_of(kept)] != ["r2"]:
+    assert await journals.is_written(journals.write(Head("r1", "cli", now - 60, now - 60, "ok"), pieces))
+    journals.use(JournalSettings(mode="all", expire_ms=10_000))
+    assert await journals.is_written(journals.write(head("r2"), pieces))
+    while [one.id for one in await heads_of(journals)] != ["r2"]:
         pass
 
 
 @pytest.fixture
 async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
     shared_state.start(())
-    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
+    made = Journals(shared_state, AUTH, JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -219,7 +220,7 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     presence = shared_state.start(())
-    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
+    made = Journals(shared_state, AUTH, JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     with postgres.away():
         writing = made.write(head("late"), pieces)
@@ -250,18 +251,11 @@ async def ends_of(journals: Journals) -> list[tuple[str, str | None]]:
     return [(head.state, head.outcome) for head in await heads_of(journals)]
 
 
-@pytest.fixture
-async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
-    made = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
-    yield made
-    await made.close()
-
-
 async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     presence = shared_state.start(())
-    journals = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings())
+    journals = Journals(shared_state, AUTH, JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await heads_of(journals) == []

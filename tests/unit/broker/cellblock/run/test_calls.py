@@ -22,7 +22,7 @@ from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.loop_steps import longest_step
-from support.memory_host import FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
+from support.memory_host import FakeUpstreams, Tool, always, echo, free_clock, hangs, run_context, turns
 from support.waits import within
 
 
@@ -33,10 +33,9 @@ class Calls:
         self, *, most: int = 3, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool
     ) -> None:
         upstreams = FakeUpstreams({"echo": echo, **tools})
-        self.replies: dict[int, tuple[bool, Any]] = {}
+        self.replies = defaultdict[int, asyncio.Future[tuple[bool, Any]]](asyncio.Future)
         self.traced: list[TraceEntry] = []
         self.learnt: list[bytes] = []
-        self._replied: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         events = RunEvents()
         events.add(Observer(on_call=self.traced.append))
         context = run_context(
@@ -55,32 +54,13 @@ class Calls:
         self.learnt.append(body)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        assert call_id not in self.replies, "answered twice"
-        self.replies[call_id] = ok, json.loads(body)
-        self._replied[call_id].set()
+        # Raises when it is answered twice.
+        self.replies[call_id].set_result((ok, json.loads(body)))
 
     async def call(self, tool: str = "echo", body: bytes = b"{}", server: str = "tools") -> tuple[bool, Any]:
         call_id = len(self.calls.calls) + 1
         self.calls.begin(call_id, server, tool, body)
-        return await self.reply(call_id)
-
-    async def reply(self, call_id: int) -> tuple[bool, Any]:
-        await within(self._replied[call_id].wait())
-        return self.replies[call_id]
-
-
-def giving(value: Any) -> Tool:
-    async def tool(_: dict[str, Any]) -> Any:
-        return value
-
-    return tool
-
-
-def raising(error: Exception) -> Tool:
-    async def tool(_: dict[str, Any]) -> None:
-        raise error
-
-    return tool
+        return await within(self.replies[call_id])
 
 
 @pytest.fixture
@@ -97,7 +77,7 @@ def loads() -> CallLoads:
     ids=["an MCP result is unwrapped", "every reply is JSON text"],
 )
 async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
-    assert await Calls(answer=giving(given)).call("answer") == (True, answered)
+    assert await Calls(answer=AsyncMock(return_value=given)).call("answer") == (True, answered)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +93,7 @@ async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
     ],
 )
 async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
-    made = Calls(tool=raising(AssertionError("it is reached")))
+    made = Calls(tool=AsyncMock(side_effect=AssertionError("it is reached")))
     ok, error = await made.call("tool", body)
     about = {
         "errorClass": "SchemaValidationError",
@@ -163,23 +143,23 @@ LARGE_ERROR = {"message": "m", "hint": "h", "result": None}
     ("tool", "expected", "counts"),
     [
         (
-            giving(ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
+            AsyncMock(return_value=ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')),
             {**COMPLETED, "message": "no"},
             CallCounts(1, 0, 0),
         ),
-        (raising(ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
+        (AsyncMock(side_effect=ZeroDivisionError("secret")), MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         (
-            raising(SchemaValidationError("Wrong.", hint="Right.", path="/a")),
+            AsyncMock(side_effect=SchemaValidationError("Wrong.", hint="Right.", path="/a")),
             {"toolName": "read-it", "exportName": "read_it", "path": "/a"},
             CallCounts(0, 0, 1),
         ),
         (awaits_what_is_cancelled, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         (cancels_its_own_task, MAY_HAVE_RUN, CallCounts(0, 1, 0)),
         # The tool has run, and its result cannot be sent.
-        (giving("x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
+        (AsyncMock(return_value="x" * 20_000), COMPLETED, CallCounts(1, 0, 0)),
         # Over the cap: it loses its result, and nothing else.
         (
-            raising(ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
+            AsyncMock(side_effect=ToolCallError("m", hint="h", result={"big": "x" * 20_000})),
             LARGE_ERROR,
             CallCounts(0, 1, 0),
         ),
@@ -208,9 +188,6 @@ async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_ma
 
 
 async def test_cancelling_says_what_is_certain_of_each_call() -> None:
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
     made = Calls(concurrent=1, hangs=hangs)
     await made.call()
     for call_id in (2, 3):
@@ -243,7 +220,7 @@ async def test_waiting_is_counted_once_however_many_calls_wait(monkeypatch: pyte
     assert made.calls.wait_ms == 250
     answered.set()
     for call_id in (1, 2, 3):
-        await made.reply(call_id)
+        await within(made.replies[call_id])
     await turns()
     now += 1
     assert made.calls.wait_ms == 250
@@ -262,12 +239,12 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
     body = json.dumps({"text": "x" * 8_000}).encode()
     for call_id in range(1, 7):
         made.calls.begin(call_id, "tools", "slow", body)
-    ok, refusal = await made.reply(5)
+    ok, refusal = await within(made.replies[5])
     assert not ok and refusal["certainty"] == "not_started" and "not called" in refusal["message"]
-    await made.reply(6)
+    await within(made.replies[6])
     release.set()
     for call_id in range(1, 5):
-        assert await made.reply(call_id) == (True, 8_000)
+        assert await within(made.replies[call_id]) == (True, 8_000)
     assert await made.call(body=body, tool="slow") == (True, 8_000)
     assert made.calls.counts() == CallCounts(5, 0, 2)
 

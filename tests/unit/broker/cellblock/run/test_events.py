@@ -12,7 +12,7 @@ import pytest
 from cellblock.run.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
 from cellblock.run.heard import RunLog
 from cellblock.run.queries import MAX_WAITING_BYTES, Queries
-from cellblock.run.response import LogEntry
+from cellblock.run.response import Diagnostic, LogEntry
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.discovery import Discovery
@@ -218,9 +218,9 @@ def test_a_notice_is_cut_to_a_warning() -> None:
     one = said()
     sent: dict[str, Any] = {"code": "C" * 99, "message": "m" * 9999, "hint": "h" * 999, "path": 7}
     assert one.notice(json.dumps(sent).encode()) is None
-    (found,) = one.notices
-    assert (found.severity, found.code, len(found.message)) == ("warning", "C" * 64, 1000)
-    assert found.hint == "h" * 500 and found.path is None
+    assert one.notices == [
+        Diagnostic(severity="warning", code="C" * 64, message="m" * 1000, hint="h" * 500, path=None)
+    ]
 
 
 class Answers:

@@ -38,7 +38,6 @@ from cellblock.run.request import (
     resolve_limits,
 )
 from cellblock.run.run_clock import RunClock
-from cellblock.script.imports import TooComplex
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.sessions import Sessions
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -112,14 +111,15 @@ def test_optional_fields(optional: dict[str, Any]) -> None:
         ({"code": "1", "grants": []}, "grants"),
         ({"code": "1", "grants": "*"}, "grants"),
         ({"code": "1", "requested_capabilities": []}, "unknown field 'requested_capabilities'"),
+        *((raw, "no object") for raw in ("x", 5, None, [("code", "1")])),
     ],
     ids=str,
 )
-def test_refusals_name_the_field_and_say_what_to_do(raw: dict[str, Any], words: str) -> None:
+def test_refusals_name_the_field_and_say_what_to_do(raw: Any, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request(raw, SETTINGS)
     assert words in caught.value.message
-    assert caught.value.hint and ("grants" not in raw or "readOnly" in caught.value.hint)
+    assert caught.value.hint and ("grants" not in str(raw) or "readOnly" in caught.value.hint)
 
 
 def test_capabilities_up_to_their_caps() -> None:
@@ -140,12 +140,6 @@ def test_a_refusal_does_not_repeat_the_script() -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_request({"code": {"secret": "token"}, "x" * 10_000: 1}, SETTINGS)
     assert "token" not in str(caught.value) and len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("raw", ["x", 5, None, [("code", "1")]])
-def test_a_request_that_is_no_object_is_refused_as_that(raw: Any) -> None:
-    with pytest.raises(InvalidRequest, match="no object"):
-        read_request(raw, SETTINGS)
 
 
 @pytest.mark.parametrize("value", ["a", b"a", 3, {"a": 1}, object(), float("nan")])
@@ -272,11 +266,6 @@ def test_errors_are_capped() -> None:
     assert len(plan("".join(f'import "m{number}";' for number in range(500))).errors) == MAX_IMPORT_ERRORS
 
 
-def test_a_script_that_is_too_complex_is_refused() -> None:
-    with pytest.raises(TooComplex):
-        plan('import "@codemode/errors";' * 5000)
-
-
 def test_hostile_specifiers_are_json_in_the_body() -> None:
     assert (
         "__proto__" in start('await import("</script>\u2028\\u{0}"); await import("__proto__");')["refused"]
@@ -309,14 +298,6 @@ async def ends_now(generation: Generation) -> bool:
     return waiting.done()
 
 
-async def test_an_empty_one_is_over_and_one_with_somebody_inside_is_not() -> None:
-    generation = Generation()
-    assert await ends_now(generation)
-    with generation:
-        assert not await ends_now(generation)
-    assert await ends_now(generation)
-
-
 async def test_it_ends_with_the_last_of_all_generations_before() -> None:
     first = Generation()
     with first:
@@ -327,7 +308,7 @@ async def test_it_ends_with_the_last_of_all_generations_before() -> None:
         await turns(1)
         assert not waiting.done()
     await within(waiting)
-    assert await ends_now(second)
+    assert [await ends_now(one) for one in (Generation(), first, second)] == [True, True, True]
 
 
 async def test_generations_that_are_over_are_not_kept() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -15,7 +16,7 @@ from cellblock.run.heard import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import HostedRun, MakeWorld, World, codes, hold, succeed, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, hangs, hold, succeed, turns
 from support.waits import until, within
 
 
@@ -75,10 +76,7 @@ async def test_a_host_that_stops_says_whether_the_script_may_have_run(
 
 
 async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> None:
-    made: list[Any] = []
-
-    async def count(arguments: dict[str, Any]) -> None:
-        made.append(arguments)
+    count = AsyncMock(return_value=None)
 
     async def play(run: HostedRun) -> None:
         await run.call(1, "count")
@@ -86,7 +84,7 @@ async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> 
         await run.cancelled.wait()
 
     assert codes(await make_world(tools={"count": count}).played(play)) == ["PROTOCOL_VIOLATION"]
-    assert len(made) == 1
+    assert count.await_count == 1
 
 
 async def test_discovery_requests_are_capped_and_their_errors_are_answers(
@@ -270,9 +268,6 @@ async def test_a_host_lost_or_silent_at_every_state(
     short_bounds: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
     world = make_world(tools={"hangs": hangs})
     if way == "lost":
         # It is lost before any bound has passed, however busy the machine is.

@@ -5,6 +5,7 @@ lying worker can do nothing to a journal but end its own run.
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +19,7 @@ from cellblock.run.policy.asking import Grantee, Question, Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, echo, hold, turns
+from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, echo, hangs, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import in_virtual_time, virtual_time
 from support.waits import within
@@ -27,14 +28,28 @@ LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
 
 @pytest.mark.parametrize(
-    ("message", "body", "times", "code"),
+    ("message", "body", "times", "journal", "code"),
     [
-        (protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), b"\xff" * 3000, 1, "PROTOCOL_VIOLATION"),
-        (protocol.Call(id=1, server="tools", tool="echo", events="@1:2"), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), b"a1", 2 * MAX_LOG_ENTRIES, "PROTOCOL_VIOLATION"),
-        (protocol.Live(), b"", 1, "PROTOCOL_VIOLATION"),
-        (protocol.Noted(), LARGE, MAX_EVENT_BYTES // len(LARGE) + 1, "SANDBOX_LIMIT"),
+        (
+            protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"),
+            b"",
+            1,
+            Journal(),
+            "PROTOCOL_VIOLATION",
+        ),
+        (protocol.Noted(), b"\xff" * 3000, 1, Journal(), "PROTOCOL_VIOLATION"),
+        (
+            protocol.Call(id=1, server="tools", tool="echo", events="@1:2"),
+            b"",
+            1,
+            Journal(),
+            "PROTOCOL_VIOLATION",
+        ),
+        (protocol.Noted(), b"a1", 2 * MAX_LOG_ENTRIES, Journal(), "PROTOCOL_VIOLATION"),
+        (protocol.Live(), b"", 1, Journal(), "PROTOCOL_VIOLATION"),
+        (protocol.Noted(), LARGE, MAX_EVENT_BYTES // len(LARGE) + 1, Journal(), "SANDBOX_LIMIT"),
+        (protocol.Noted(), b"", 1, None, "PROTOCOL_VIOLATION"),
+        (protocol.Live(), b"", 1, None, "PROTOCOL_VIOLATION"),
     ],
     ids=[
         "malformed with a call",
@@ -43,26 +58,19 @@ LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
         "many small ones",
         "live without a past",
         "without end",
+        "events without a journal",
+        "live without a journal",
     ],
 )
 async def test_events_that_are_none_or_have_no_end_end_the_run(
-    message: protocol.Message, body: bytes, times: int, code: str, world: World
+    message: protocol.Message, body: bytes, times: int, journal: Journal | None, code: str, world: World
 ) -> None:
     async def play(run: HostedRun) -> None:
         for _ in range(times):
             run.say(message, body)
 
-    await world.host(play)
-    assert codes(await within(world.executor.run({"code": "1"}, journal=Journal()))) == [code]
+    assert codes(await world.played(play, journal=journal)) == [code]
     assert world.failed == []
-
-
-@pytest.mark.parametrize("message", [protocol.Noted(), protocol.Live()])
-async def test_a_run_without_a_journal_has_no_events(message: protocol.Message, world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.say(message)
-
-    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
 
 
 async def test_events_may_come_with_each_entry(world: World) -> None:
@@ -72,9 +80,8 @@ async def test_events_may_come_with_each_entry(world: World) -> None:
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
 
-    await world.host(play)
     journal = Journal()
-    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
+    assert (await world.played(play, journal=journal)).ok
     assert journal.snapshot().events.endswith("c98c99")
 
 
@@ -86,11 +93,9 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
 
-    world = make_world(limits={"max_tool_calls": 10})
-    await world.host(play)
     journal = Journal()
     journal.most_bytes = 10 * size
-    assert (await within(world.executor.run({"code": "1"}, journal=journal))).ok
+    assert (await make_world(limits={"max_tool_calls": 10}).played(play, journal=journal)).ok
     assert journal.lost is not None
     with pytest.raises(ValueError, match="bytes"):
         journal.snapshot()
@@ -149,11 +154,10 @@ async def test_intents_and_answers_are_told(world: World) -> None:
         await run.query(2, "listServers")
         run.done(1)
 
-    await world.host(play)
     told: list[tuple[int, bool | None]] = []
     journal = Journal()
     journal.on_change = lambda call: told.append((call.id, call.ok))
-    await within(world.executor.run({"code": "1"}, journal=journal))
+    await world.played(play, journal=journal)
     assert told == [(1, None), (1, True), (2, None), (2, True)]
     recording = journal.snapshot()
     assert [(call.name, call.ok, call.answer[:8]) for call in recording.calls] == [
@@ -382,9 +386,6 @@ async def test_a_call_that_was_allowed_is_made_though_the_script_ends_before_it(
         run.ended(outcome="exception" if how == "throws" else "done", body=b"1")
         ended.set()
 
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
     policy = {"default": {"approve": ["tools.echo", "tools.slow"]}}
     world = make_world(tools={"slow": slow, "hangs": hangs}, policy=policy, keeper=keeper)
     await world.host(play)
@@ -501,13 +502,13 @@ class Place:
 
     def __init__(self, in_flight: int = 0) -> None:
         self.in_flight = in_flight
-        self.parked = 0
-        self.came = asyncio.Event()
-        self.parking = Parking(lambda: self.in_flight, self._park)
+        self.park = Mock()
+        self.parking = Parking(lambda: self.in_flight, self.park)
 
-    def _park(self) -> None:
-        self.parked += 1
-        self.came.set()
+    @property
+    def parked(self) -> int:
+        """How often it was parked."""
+        return self.park.call_count
 
     def answered(self) -> None:
         self.in_flight -= 1
@@ -530,7 +531,7 @@ async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     place.asks_later(1)
     await asyncio.sleep(0)
     place.asks_later(2)
-    await within(place.came.wait())
+    await gathered()
     assert place.parked == 1 and sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
     place.parking.look()
     assert place.parked == 1
@@ -570,7 +571,7 @@ async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() 
 async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
     place = Place(in_flight=2)
     waits = [asyncio.create_task(place.parking.until_parked(question(call))) for call in (1, 2)]
-    await within(place.came.wait())
+    await gathered()
     assert sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
     for wait in waits:
         wait.cancel()

@@ -233,6 +233,7 @@ def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: s
     assert told.message == "In an earlier script of yours, at `c`: It is wrong."
 
 
+UNDEFINED = "Cannot read properties of undefined (reading 'b')"
 TEXTS = {("x", "rows"): "rows", ("x", "page"): "page" * 3_000}
 IMPORT = 'import * as x from "@codemode/servers/x";\n'
 
@@ -271,26 +272,38 @@ async def hint_of(code: str, message: str, texts: dict[tuple[str, str], str] = T
     ],
 )
 async def test_an_exception_about_an_answer_that_was_a_text_is_told_to_parse_it(code: str) -> None:
-    told = await hint_of(code, "Cannot read properties of undefined (reading 'b')")
-    assert told == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
+    assert (
+        await hint_of(code, UNDEFINED)
+        == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
+    )
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("code", "message", "texts"),
     [
+        ("(await x.rows({})).⟦map();", "x is not defined", TEXTS),
+        ("(await x.rows({})).⟦map();", "a.map is not a function", {}),
         # Of no answer at all, of another tool's, of what is parsed.
-        "const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();",
-        "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
-        "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
-        "const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});",
-        "const o = {}; await x.rows({ a: o.⟦b.c });",
-        "const rows = await x.rows({}); ⟦",
+        ("const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();", UNDEFINED, TEXTS),
+        (
+            "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
+            UNDEFINED,
+            TEXTS,
+        ),
+        (
+            "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
+            UNDEFINED,
+            TEXTS,
+        ),
+        ("const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});", UNDEFINED, TEXTS),
+        ("const o = {}; await x.rows({ a: o.⟦b.c });", UNDEFINED, TEXTS),
+        ("const rows = await x.rows({}); ⟦", UNDEFINED, TEXTS),
     ],
 )
-async def test_an_exception_about_anything_else_is_not(code: str) -> None:
-    assert await hint_of(code, "Cannot read properties of undefined (reading 'b')") == CORRECT_IT[1]
-    assert await hint_of("(await x.rows({})).⟦map();", "x is not defined") == CORRECT_IT[1]
-    assert await hint_of("(await x.rows({})).⟦map();", "a.map is not a function", {}) == CORRECT_IT[1]
+async def test_an_exception_about_anything_else_is_not(
+    code: str, message: str, texts: dict[tuple[str, str], str]
+) -> None:
+    assert await hint_of(code, message, texts) == CORRECT_IT[1]
 
 
 async def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:

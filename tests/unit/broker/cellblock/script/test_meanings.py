@@ -345,6 +345,12 @@ def test_it_is_known_how_often_a_byte_is_shown() -> None:
     assert copies.origin(copies.text.rindex(b"l;")) == (code.rindex("l;"), 1)
 
 
+VERY_MANY_COPIES = "const a = (x) => x;" + "".join(
+    f"const {name} = (x) => [{','.join(f'{of}(x)' for _ in range(9))}];"
+    for of, name in ("ab", "bc", "cd", "de")
+)
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -354,6 +360,7 @@ def test_it_is_known_how_often_a_byte_is_shown() -> None:
         "const f = 1; l.map(f); m(f);",
         f"const f = (x) => '{'a' * MAX_COPIED_BYTES}'; f(1);",
         "import { f } from '@codemode/servers/a'; l.map(f);",
+        f"{VERY_MANY_COPIES} e(1);",
     ],
 )
 def test_what_cannot_stand_elsewhere_is_not_copied(code: str) -> None:
@@ -363,14 +370,6 @@ def test_what_cannot_stand_elsewhere_is_not_copied(code: str) -> None:
 def test_functions_that_call_each_other_end() -> None:
     copies = _with_copies("function f(x) { return g(x); } function g(x) { return f(x); } f(1);")
     assert copies.text.count(b"return") == 4
-
-
-def test_very_many_copies_are_none() -> None:
-    code = "const a = (x) => x;" + "".join(
-        f"const {name} = (x) => [{','.join(f'{of}(x)' for _ in range(9))}];"
-        for of, name in ("ab", "bc", "cd", "de")
-    )
-    assert _with_copies(f"{code} e(1);").text is None
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,13 @@ def rewrite(code: str) -> Script:
     return prepare(code, known, IMPORT_URL)
 
 
+def rewritten(code: str) -> tuple[str, list[str], list[str], bool, str]:
+    """What is sent, the static and the dynamic imports, whether one is computed, and as what it is sent."""
+    script = rewrite(code)
+    static = [found.specifier for found in script.static]
+    return script.text, static, script.dynamic, script.computed, script.media_type
+
+
 def imported(name: str) -> str:
     """The line that imports what dynamic imports call."""
     return f'import {{ importable as {name} }} from "{IMPORT_URL}";\n'
@@ -60,10 +67,9 @@ def imported(name: str) -> str:
     ],
 )
 def test_static_forms(statement: str) -> None:
-    script = rewrite(f"{statement}\nlet y = 1;")
-    assert [found.specifier for found in script.static] == ["@codemode/x"]
-    assert script.text == re.sub("([\"'])@codemode/x\\1", f'"{URL}"', f"{statement}\nlet y = 1;")
-    assert (script.media_type, script.dynamic, script.computed) == (JAVASCRIPT, [], False)
+    code = f"{statement}\nlet y = 1;"
+    sent = re.sub("([\"'])@codemode/x\\1", f'"{URL}"', code)
+    assert rewritten(code) == (sent, ["@codemode/x"], [], False, JAVASCRIPT)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +89,7 @@ def test_static_forms(statement: str) -> None:
     ],
 )
 def test_what_only_looks_like_an_import(code: str) -> None:
-    script = rewrite(code)
-    assert script.text == code
-    assert (script.static, script.dynamic, script.computed) == ([], [], False)
+    assert rewritten(code) == (code, [], [], False, JAVASCRIPT)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +151,7 @@ def test_what_only_looks_like_an_import(code: str) -> None:
 def test_imports_are_found_and_rewritten(
     code: str, sent: str, static: list[str], dynamic: list[str], computed: bool
 ) -> None:
-    script = rewrite(code)
-    found = [one.specifier for one in script.static]
-    assert (script.text, found, script.dynamic, script.computed) == (sent, static, dynamic, computed)
+    assert rewritten(code) == (sent, static, dynamic, computed, JAVASCRIPT)
 
 
 def test_places_that_are_in_no_line_of_the_script_map_back() -> None:
@@ -203,10 +205,8 @@ def test_positions_map_back_past_any_line_ends(
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_the_first_line_ends_as_the_engine_ends_it(mark: str, end: str) -> None:
     code = f"{mark}#!/bin/x import('a'){end}import '@codemode/x';"
-    script = rewrite(code)
-    assert [found.specifier for found in script.static] == ["@codemode/x"]
-    assert (script.dynamic, script.media_type) == ([], JAVASCRIPT)
-    assert script.text == code.replace("'@codemode/x'", f'"{URL}"')
+    sent = code.replace("'@codemode/x'", f'"{URL}"')
+    assert rewritten(code) == (sent, ["@codemode/x"], [], False, JAVASCRIPT)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,10 @@ def test_the_first_line_ends_as_the_engine_ends_it(mark: str, end: str) -> None:
     ],
 )
 def test_dynamic_imports_are_wrapped(argument: str, dynamic: list[str], computed: bool) -> None:
-    script = rewrite(f"const m = await import({argument});")
-    assert (script.dynamic, script.computed) == (dynamic, computed)
     value = argument.removeprefix("/* why */ ")
     wrapped = argument.replace(value, f"{FUNCTION}({value})")
-    assert script.text == f"const m = await import({wrapped});\n{imported(FUNCTION)}"
+    sent = f"const m = await import({wrapped});\n{imported(FUNCTION)}"
+    assert rewritten(f"const m = await import({argument});") == (sent, [], dynamic, computed, JAVASCRIPT)
 
 
 def test_imports_of_types_are_none() -> None:

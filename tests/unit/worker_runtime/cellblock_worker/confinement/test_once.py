@@ -36,9 +36,11 @@ async def test_past_its_time_it_is_killed_with_what_it_has_started(tmp_path: Pat
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
-async def test_what_has_left_its_group_ends_with_its_input(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_leaves_none_behind_and_what_has_left_its_group_ends_with_its_input(
+    tmp_path: Path,
+) -> None:
     # As a Deno does whose bubblewrap is killed before it has asked to die with it.
-    file = tmp_path / "pid"
+    before, file = psutil.Process().children(), tmp_path / "pid"
     child = f"setsid sh -c 'echo $$ > {file}.new; mv {file}.new {file}; sleep 0.5; exec cat' <&3 &"
     running = asyncio.create_task(run_once(shell(f"exec 3<&0; {child} sleep 600"), BOUND, b"x" * (1 << 20)))
     await until(file.exists, "a child")
@@ -48,19 +50,8 @@ async def test_what_has_left_its_group_ends_with_its_input(tmp_path: Path) -> No
     with pytest.raises(asyncio.CancelledError):
         await running
     assert time.monotonic() - since < REAP_BOUND_SECONDS
+    assert psutil.Process().children() == before, "none of its own is left behind"
     await gone([left])
-
-
-async def test_a_cancelled_caller_leaves_none_behind(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    running = asyncio.create_task(
-        run_once(shell(f"echo $$ > {file}.new; mv {file}.new {file}; sleep 600"), BOUND)
-    )
-    await until(file.exists, "it has begun")
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert not psutil.pid_exists(int(file.read_text()))
 
 
 async def test_its_descriptors_are_closed_even_when_it_cannot_be_started() -> None:

@@ -428,12 +428,6 @@ def pids_in(folder: Path) -> list[int]:
     return [int(text) for file in folder.iterdir() if (text := file.read_text())]
 
 
-async def test_it_starts_with_what_it_is_given() -> None:
-    process = await spawn("/bin/sh", "-c", "cat; exit 3", stdin=PIPE, stdout=PIPE)
-    output, _ = await process.communicate(b"given")
-    assert (process.returncode, output) == (3, b"given")
-
-
 async def test_what_cannot_be_started_says_so() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         await spawn("/no-such-program", stdin=PIPE)

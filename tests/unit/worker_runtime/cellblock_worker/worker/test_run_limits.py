@@ -38,16 +38,6 @@ from support.waits import until
 from support.worker_owner import MIB, Owner, make_run
 
 BOUND = 20.0
-GROWS = """
-import sys, time
-kept = bytearray(40 << 20)
-print("grown", flush=True)
-sys.stdin.readline()
-until = time.process_time() + 0.2
-while time.process_time() < until: pass
-print("computed", flush=True)
-sys.stdin.readline()
-"""
 
 
 @contextlib.contextmanager
@@ -64,19 +54,6 @@ def started(code: str) -> Generator[subprocess.Popen[str]]:
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def test_one_reader_sees_a_process_compute() -> None:
-    with started(GROWS) as process:
-        assert process.stdout.readline() == "grown\n"
-        reader = UsageReader(process.pid)
-        before = reader.read()
-        assert before.peak_bytes > 40 * MIB
-        print(file=process.stdin, flush=True)
-        assert process.stdout.readline() == "computed\n"
-        assert reader.cpu_seconds() - before.cpu_seconds >= 0.2
-        assert reader.read().cpu_seconds >= before.cpu_seconds
-        reader.close()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -301,6 +278,18 @@ class World:
         self.over_at = asyncio.get_running_loop().time()
         self.clock.cancel()
 
+    async def take(self, *steps: str | float) -> None:
+        """Stops the clock, has it go on, and lets so many seconds pass, until the time is over."""
+        for step in steps:
+            if self.over_at is not None:
+                break
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif step == "stop":
+                self.clock.stop()
+            else:
+                self.clock.go_on()
+
 
 @pytest.mark.parametrize("stands", [False, True])
 @virtual_time
@@ -321,14 +310,7 @@ async def test_the_time_of_a_run_that_has_come_back_begins_anew(*, stands: bool)
 @virtual_time
 async def test_what_stands_still_does_not_count() -> None:
     world = World(5, 100)
-    await asyncio.sleep(4)
-    assert world.clock.stop()
-    await asyncio.sleep(60)
-    assert world.over_at is None
-    assert world.clock.go_on()
-    await asyncio.sleep(0.5)
-    assert world.over_at is None
-    await asyncio.sleep(1)
+    await world.take(4.0, "stop", 60.0, "go on", 2.0)
     assert world.over_at == pytest.approx(65)
 
 
@@ -365,15 +347,7 @@ async def test_it_is_over_no_sooner_than_its_time_and_no_later_than_with_its_all
     seconds: float, allowance: float, steps: list[str | float]
 ) -> None:
     world = World(seconds, allowance)
-    for step in steps:
-        if world.over_at is not None:
-            break
-        if isinstance(step, float):
-            await asyncio.sleep(step)
-        elif step == "stop":
-            world.clock.stop()
-        else:
-            world.clock.go_on()
+    await world.take(*steps)
     await asyncio.sleep(100)
     assert seconds - 1e-6 <= world.over_at <= seconds + allowance + 1e-6
 

@@ -5,12 +5,13 @@ import datetime
 import json
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from cellblock.app.cli import doctor
 from cellblock.app.cli.config_check import Checked, check_config
-from cellblock.app.config.load import parse_settings, state_dir_in
+from cellblock.app.config.load import state_dir_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig, Settings
@@ -388,11 +389,7 @@ def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.deno_trouble() is None
-
-    def nowhere() -> str:
-        raise FileNotFoundError("no deno here")
-
-    monkeypatch.setattr(doctor, "deno_binary", nowhere)
+    monkeypatch.setattr(doctor, "deno_binary", Mock(side_effect=FileNotFoundError("no deno here")))
     assert "--force-reinstall" in (doctor.deno_trouble() or "")
 
 
@@ -426,12 +423,11 @@ def test_namespaces_that_a_container_forbids(tmp_path: Path) -> None:
 
 
 def test_a_token_that_others_may_read(tmp_path: Path) -> None:
-    settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
-    assert doctor.token_trouble(settings.state_dir) is None
+    assert doctor.token_trouble(tmp_path) is None
     token = tmp_path / "token"
     token.write_text("x" * 43)
     token.chmod(0o644)
-    assert "chmod 600" in (doctor.token_trouble(settings.state_dir) or "")
+    assert "chmod 600" in (doctor.token_trouble(tmp_path) or "")
 
 
 def test_certificates(tmp_path: Path) -> None:

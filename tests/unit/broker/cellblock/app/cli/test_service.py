@@ -142,12 +142,12 @@ def test_what_the_service_will_lack_is_told(
         return printed.err.splitlines()
 
     a, c, log = said("--systemd")
-    for part in (
+    parts = (
         "mcpServers.w.headers.A: ${env:OF_THE_SHELL}: the environment variable OF_THE_SHELL is not set.",
         "Set OF_THE_SHELL in ~/.config/cellblock/environment, or",
         "Until then the server w is not started.",
-    ):
-        assert part in a
+    )
+    assert all(part in a for part in parts)
     assert "mcpServers.w.headers.C" in c and "cellblock.log.file: ${env:NOWHERE}" in log
     assert ["headers.B" in line for line in said("--launchd")] == [False, True, False, False]
     own.write_text("IN_THE_FILE=hunter3\nOF_THE_SHELL=hunter2\nNOWHERE=/x\n")

@@ -1,6 +1,7 @@
 """Keys that are missing, removed, and in the schema that editors read; keys with which other clients restrict a
 server's tools: read as what they mean, or an error with their place."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -21,10 +22,15 @@ from cellblock.base.settings.settings import CellblockSettings, ServerConfig
 from cellblock.base.settings.syntax import parse
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.target import target_of
+from support.documents import ROOT
 
-ROOT = Path(__file__).parents[6]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))
 CHECKER: Any = jsonschema.Draft202012Validator(SCHEMA)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "c.json"
 
 
 @pytest.mark.parametrize(
@@ -57,11 +63,8 @@ CHECKER: Any = jsonschema.Draft202012Validator(SCHEMA)
 )
 def test_schema_and_program_agree(raw: dict[str, Any], sound: bool) -> None:
     assert CHECKER.is_valid(raw) is sound
-    if sound:
+    with contextlib.nullcontext() if sound else pytest.raises(ConfigProblems):
         parse_settings(raw)
-    else:
-        with pytest.raises(ConfigProblems):
-            parse_settings(raw)
 
 
 def test_every_setting_is_described() -> None:
@@ -95,10 +98,9 @@ FILE = """{"mcpServers": {
 
 
 def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HERE", "hunter2-here")
-    file = tmp_path / "c.json"
     file.write_text(FILE)
     settings = load_settings(file)
     assert {name: config.missing for name, config in settings.servers.items()} == {
@@ -134,8 +136,7 @@ def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
         {"auth": {"servers": {"b": {"issuer": "https://x.example", "client_id": "${NONE}"}}}},
     ],
 )
-def test_a_restriction_is_never_left_out(tmp_path: Path, section: object) -> None:
-    file = tmp_path / "c.json"
+def test_a_restriction_is_never_left_out(file: Path, section: object) -> None:
     servers = {"b": {"url": "https://x.example"}, "other": {"command": "${NONE_4}"}}
     file.write_text(json.dumps({"mcpServers": servers, "cellblock": section}))
     with pytest.raises(ConfigError, match=r"cellblock\..*(is not set|cannot be read)"):
@@ -165,8 +166,7 @@ def test_each_is_no_setting_any_more(setting: str) -> None:
     assert path[-1] not in keys_at(CellblockSettings, path[1:-1])
 
 
-def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_path: Path) -> None:
-    file = tmp_path / "cellblock.json"
+def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(file: Path) -> None:
     section = {"upstream": {"retry_first_ms": 10, "call_timeout_ms": 7}}
     file.write_text(json.dumps({"cellblock": section}, indent=1))
     settings = load_settings(file)
@@ -337,17 +337,15 @@ def test_a_server_that_is_off_elsewhere_in_the_file_stays_off(
         ('"includeTools": [], "enabledTools": ["x"]', "3:22: mcpServers.a.enabledTools"),
     ],
 )
-def test_what_is_not_understood_is_an_error_at_its_place(tmp_path: Path, entry: str, place: str) -> None:
-    file = tmp_path / "c.json"
+def test_what_is_not_understood_is_an_error_at_its_place(file: Path, entry: str, place: str) -> None:
     file.write_text(f'{{"mcpServers": {{\n "a": {{"command": "x",\n {entry}}}}}}}')
     with pytest.raises(ConfigProblems) as caught:
         load_settings(file)
-    assert [problem.text("").removeprefix(":").startswith(place) for problem in caught.value.problems] == [
-        True
-    ], str(caught.value)
+    (problem,) = caught.value.problems
+    assert problem.text("").startswith(f":{place}")
 
 
-def test_a_list_that_refers_to_nothing_leaves_no_tool(tmp_path: Path) -> None:
+def test_a_list_that_refers_to_nothing_leaves_no_tool() -> None:
     for key in ("disabledTools", "enabledTools", "askTools", "autoApprove"):
         config = server(**{key: ["${env:NOT_SET_ANYWHERE}"]})
         assert config.missing and offered(config) == []
@@ -361,8 +359,7 @@ def test_names_of_no_tool_are_found() -> None:
     ]
 
 
-def test_a_file_of_variables_is_read_and_watched(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_a_file_of_variables_is_read_and_watched(file: Path, tmp_path: Path) -> None:
     entry = {"command": "x", "envFile": "${NO:-.}env", "env": {"B": "own"}}
     file.write_text(json.dumps({"mcpServers": {"a": entry, "b": {"command": "y"}}}))
     (tmp_path / ".env").write_text("# mine\nexport TOKEN=hunter2-token\nB=theirs\n")

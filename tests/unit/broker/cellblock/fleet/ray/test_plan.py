@@ -74,10 +74,8 @@ def test_hosts_find_the_broker_where_ray_knows_its_machine(
         "secret": "0a" * 32,
         "arguments": ["--capacity", "4"],
     }
-    plan = reporter.plan_of(task, "10.1.2.3")
-    assert plan.arguments == ("--connect", *names, "--capacity", "4")
-    assert (plan.shrink_seconds, plan.secret) == (1.5, b"\n" * 32)
-    assert (plan.least, plan.most, plan.resources, plan.runtime_env) == (1, 2, {"CPU": 2}, {})
+    arguments = ("--connect", *names, "--capacity", "4")
+    assert reporter.plan_of(task, "10.1.2.3") == Plan(arguments, b"\n" * 32, 1, 2, 4, {"CPU": 2}, {}, 1.5)
 
 
 CAPACITY = 16

@@ -185,9 +185,10 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
 ) -> None:
     look_when_told(monkeypatch)
     monkeypatch.setattr("cellblock.fleet.postgresql.UNSURE_SECONDS", 0.0)
-    cutting = Cutting(postgres_url, tmp_path, after=after)
-    server = PostgresServer(cutting.url)
-    try:
+    with (
+        contextlib.closing(Cutting(postgres_url, tmp_path, after=after)) as cutting,
+        contextlib.closing(PostgresServer(cutting.url)) as server,
+    ):
         cutting.cuts = False
         one = Broker(SharedState(server, (KEY,)))
         assert await spent(one, 1, 10) == 1
@@ -208,9 +209,6 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
         other = Broker(SharedState(server, (KEY,)))
         assert [await other.counts.spend("a", DAY, most) is None for most in (4, 5)] == [False, True]
         await asyncio.gather(one.counts.close(), other.counts.close())
-    finally:
-        server.close()
-        cutting.close()
 
 
 async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_counted_twice(

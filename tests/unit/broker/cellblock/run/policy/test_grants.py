@@ -67,11 +67,9 @@ def names(catalog: Catalog) -> list[str]:
     ]
 
 
-def granted(own: dict[str, Any], asked: dict[str, Any] | None = None) -> Catalog:
-    policy = Policy(
-        PolicySettings(default=Grant.model_validate(own)), [*CATALOG.servers, *CATALOG.unavailable]
-    )
-    grants = policy.grants_of("cli", None if asked is None else Grant.model_validate(asked))
+def seen(policy: Policy, principal: str = "cli", asked: Grant | None = None) -> Catalog:
+    """What a principal has with what a request asks for."""
+    grants = policy.grants_of(principal, asked)
     return CATALOG if grants is None else grants.narrowed(CATALOG)
 
 
@@ -102,7 +100,11 @@ def granted(own: dict[str, Any], asked: dict[str, Any] | None = None) -> Catalog
     ],
 )
 def test_what_is_there(own: dict[str, Any], asked: dict[str, Any] | None, expected: list[str]) -> None:
-    assert names(granted(own, asked)) == expected
+    policy = Policy(
+        PolicySettings(default=Grant.model_validate(own)), [*CATALOG.servers, *CATALOG.unavailable]
+    )
+    of_request = None if asked is None else Grant.model_validate(asked)
+    assert names(seen(policy, asked=of_request)) == expected
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,7 @@ GRANTS = st.builds(
 def test_a_request_never_widens_what_its_client_has(own: Grant, asked: Grant, arguments: Any) -> None:
     policy = Policy(PolicySettings(default=own), [*CATALOG.servers, *CATALOG.unavailable])
     wide, narrow = policy.grants_of("cli"), policy.grants_of("cli", asked)
-    before = CATALOG if wide is None else wide.narrowed(CATALOG)
-    after = CATALOG if narrow is None else narrow.narrowed(CATALOG)
+    before, after = seen(policy), seen(policy, asked=asked)
     assert set(names(after)) <= set(names(before))
     assert set(after.unavailable) <= set(before.unavailable)
     assert set(before.denied) <= set(after.denied)
@@ -201,7 +202,7 @@ def test_each_client_has_its_own_grant_in_place_of_the_default() -> None:
     # Who claims the name of somebody else is not that one.
     others = {name: ["files.read"] for name in ("stdio:oauth:ann", "ann", "", "cli")}
     expected = {"stdio:ann": [], "token": ["mail.send"], **others}
-    assert {one: names(policy.grants_of(one).narrowed(CATALOG)) for one in expected} == expected
+    assert {one: names(seen(policy, one)) for one in expected} == expected
 
 
 def test_without_any_policy_nothing_is_asked_of_it() -> None:
@@ -332,7 +333,6 @@ def test_stars_in_a_row_cost_nothing() -> None:
     for _ in range(100):
         assert not any_fits(patterns, "files", ToolEntry("read", "read"))
     assert time.process_time() - began < 0.5
-    assert glob("a**b***", "a-b") and not glob("a**b***", "-ab")
 
 
 @pytest.mark.parametrize("pattern", ["", "files", "files.", ".read", "x" * 601, 7, None])
@@ -395,15 +395,6 @@ def test_the_defaults_are_those_of_the_page() -> None:
     assert f"{rules.MAX_QUESTIONS} questions" in PAGE
 
 
-FILES = Catalog(1, {"files": server("files", read=READS, write=WRITES)})
-
-
-def shown(policy: Policy, principal: str, asked: Grant | None = None) -> list[str]:
-    grants = policy.grants_of(principal, asked)
-    catalog = FILES if grants is None else grants.narrowed(FILES)
-    return [tool.tool_name for one in catalog.servers.values() for tool in one.tools]
-
-
 @pytest.fixture
 def tokens(tmp_path: Path) -> NamedTokens:
     return NamedTokens(LocalStore(tmp_path))
@@ -455,7 +446,7 @@ def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callab
 def test_one_that_is_over_is_no_token(tokens: NamedTokens) -> None:
     assert tokens.name_of(tokens.create("ci", expires=1)) is None
     assert [issued.problem for issued in tokens.all()] == ["it has expired"]
-    assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == []
+    assert names(seen(Policy(PolicySettings(), ["files"], tokens), "token:ci")) == []
 
 
 @pytest.mark.parametrize(
@@ -498,7 +489,7 @@ def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wro
     (CHANGED | NO_FILE)[wrong](file)
     reader = NamedTokens(LocalStore(tmp_path))
     assert reader.name_of(token) is None
-    assert shown(Policy(PolicySettings(), ["files"], reader), "token:ci") == []
+    assert names(seen(Policy(PolicySettings(), ["files"], reader), "token:ci")) == []
     assert [issued.problem is not None for issued in reader.all()] == [True]
     if wrong in NO_FILE:
         with pytest.raises(ConfigError, match="not a file of Cellblock's"):
@@ -513,16 +504,16 @@ def test_its_grant_takes_away_from_the_policys(tokens: NamedTokens) -> None:
     wide = Policy(PolicySettings(), ["files"], tokens)
     assert wide.grants_of("token:all") is None and wide.grants_of("token") is None
     asked = (None, Grant(tools=["files.*"]), Grant(tools=["files.write"]))
-    assert [shown(wide, "token:reader", one) for one in asked] == [["read"], ["read"], []]
+    assert [names(seen(wide, "token:reader", one)) for one in asked] == [["files.read"], ["files.read"], []]
     clients = {"token:all": Grant(), "token": Grant(tools=[])}
     narrow = Policy(PolicySettings(default=Grant(tools=["files.read"]), clients=clients), ["files"], tokens)
-    expected = {"token:all": ["read", "write"], "token:reader": ["read"], "token:writer": []}
-    assert {name: shown(narrow, name) for name in expected} == expected
+    expected = {"token:all": EVERY, "token:reader": ["files.read"], "token:writer": []}
+    assert {name: names(seen(narrow, name)) for name in expected} == expected
     tokens.revoke("reader")
-    assert shown(wide, "token:reader") == [] == shown(wide, "token:nobody")
+    assert names(seen(wide, "token:reader")) == [] == names(seen(wide, "token:nobody"))
 
 
 def test_what_a_renamed_server_would_let_through_is_granted_to_nobody(tokens: NamedTokens) -> None:
     tokens.create("ci", grants=Grant(budgets={"files.write": 1}))
-    for server_id, expected in (("files", ["read", "write"]), ("documents", [])):
-        assert shown(Policy(PolicySettings(), [server_id], tokens), "token:ci") == expected
+    for server_id, expected in (("files", EVERY), ("documents", [])):
+        assert names(seen(Policy(PolicySettings(), [server_id], tokens), "token:ci")) == expected

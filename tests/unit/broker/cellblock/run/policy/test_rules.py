@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -19,17 +19,6 @@ TOOLS = {name: ToolEntry(name, name) for name in ("read", "write")}
 FILES = ServerEntry("files", "files", "files", tools=tuple(TOOLS.values()))
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def stop(self) -> None:
-        self.said.append("stop")
-
-    def go_on(self) -> None:
-        self.said.append("go on")
-
-
 class World:
     """The rules of one run, and a user who says what a test has her say."""
 
@@ -40,7 +29,12 @@ class World:
     ) -> None:
         grants = Grants(tuple(Layer(Grant.model_validate(one), of_request=False) for one in layers))
         self.rules = RunRules(grants, answer)
-        self.clock = Clock()
+        self.clock = Mock()
+
+    @property
+    def clock_said(self) -> list[str]:
+        """What the clock was told, in that order."""
+        return [name for name, *_ in self.clock.method_calls]
 
     async def call(self, tool: str = "read", arguments: Any = None) -> str | None:
         """None when the call may be sent, else the code."""
@@ -126,14 +120,14 @@ async def test_what_the_user_says(verdict: Verdict, expected: str | None) -> Non
 
     async def answer(question: Question) -> Verdict:
         asked.append(question)
-        assert world.clock.said == ["stop"]
+        assert world.clock_said == ["stop"]
         return verdict
 
     world = World({"approve": ["files.write"]}, answer=answer)
     assert await world.call("read") is None
-    assert asked == world.clock.said == []
+    assert asked == world.clock_said == []
     assert await world.call("write", {"a": 1}) == expected
-    assert (world.clock.said, world.rules.asked) == (["stop", "go on"], 1)
+    assert (world.clock_said, world.rules.asked) == (["stop", "go_on"], 1)
     assert (asked[0].server_id, asked[0].tool_name, asked[0].arguments) == ("files", "write", {"a": 1})
     if verdict is Verdict.CANNOT_ASK:
         assert await world.call("write") == expected
@@ -143,7 +137,7 @@ async def test_what_the_user_says(verdict: Verdict, expected: str | None) -> Non
 async def test_nobody_to_ask() -> None:
     world = World({"approve": ["*"]})
     assert await world.call() == "APPROVAL_UNAVAILABLE"
-    assert (world.clock.said, world.rules.pause_ms(parks=False)) == ([], 0)
+    assert (world.clock_said, world.rules.pause_ms(parks=False)) == ([], 0)
 
 
 async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,14 +151,14 @@ async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.Monk
 
     world = World({"approve": ["*"]}, answer=answer)
     assert [await world.call(), await world.call()] == ["APPROVAL_TIMEOUT", "APPROVAL_UNAVAILABLE"]
-    assert (len(asked), world.clock.said) == (1, ["stop", "go on"])
+    assert (len(asked), world.clock_said) == (1, ["stop", "go_on"])
     assert world.rules.waited_ms >= 990
 
 
 async def test_a_question_that_fails_is_no_approval() -> None:
     world = World({"approve": ["*"]}, answer=AsyncMock(side_effect=OSError("the client has gone")))
     assert await world.call() == "APPROVAL_UNAVAILABLE"
-    assert world.clock.said == ["stop", "go on"]
+    assert world.clock_said == ["stop", "go_on"]
 
 
 async def test_questions_come_one_at_a_time_and_no_more_than_a_user_can_take() -> None:
@@ -180,7 +174,7 @@ async def test_questions_come_one_at_a_time_and_no_more_than_a_user_can_take() -
     codes = await asyncio.gather(*(world.call() for _ in range(MAX_QUESTIONS + 2)))
     assert codes == [None] * MAX_QUESTIONS + ["TOO_MANY_QUESTIONS"] * 2
     # Who waits for its turn waits for the user, too.
-    assert [world.clock.said.count(word) for word in ("stop", "go on")] == [MAX_QUESTIONS + 2] * 2
+    assert [world.clock_said.count(word) for word in ("stop", "go_on")] == [MAX_QUESTIONS + 2] * 2
 
 
 async def test_a_declined_call_counts_for_its_budget() -> None:
@@ -207,7 +201,7 @@ async def test_a_run_that_ends_takes_its_question_back() -> None:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert ended.is_set() and world.clock.said == ["stop", "go on"]
+    assert ended.is_set() and world.clock_said == ["stop", "go_on"]
 
 
 async def test_destructive_tools_are_asked_about_when_the_policy_says_so() -> None:

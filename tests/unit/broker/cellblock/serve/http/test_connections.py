@@ -179,8 +179,7 @@ class _Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
-    def abort(self) -> None:
-        self.closed = True
+    abort = close
 
 
 def connection_of(app: Any = _app) -> BoundedConnection:

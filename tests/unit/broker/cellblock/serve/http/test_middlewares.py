@@ -7,6 +7,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from mcp import MCPError
@@ -107,16 +108,11 @@ async def test_a_relay_that_asks_while_draining_is_to_wait_for_the_next_daemon()
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 async def test_what_comes_when_all_has_ended_does_not_begin(method: str) -> None:
     """A session ends with the daemon: 404 has its client begin a new one elsewhere. Others are to come again."""
-    begun: list[Any] = []
-
-    async def ended(scope: Any, receive: Any, send: Any) -> None:
-        begun.append(scope)
-
-    in_flight = InFlight()
+    ended, in_flight = AsyncMock(), InFlight()
     assert await in_flight.drain(1, asyncio.Event())
     of_session = {"method": method, "mcp_session_id": "s", "mcp_protocol_version": OLDER}
     assert await statuses(Drained(ended, in_flight), of_session, {"method": method}) == [404, 503]
-    assert begun == []
+    ended.assert_not_called()
 
 
 async def test_draining_waits_for_what_is_in_flight_and_then_ends_it() -> None:

@@ -6,9 +6,10 @@ import base64
 import hmac
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import mcp_types as types
 import pytest
@@ -68,11 +69,10 @@ def tasks(runs: Runs) -> Tasks:
 
 
 def front(runs: Runs) -> Front:
-    async def run_request(*_: object, **__: object) -> RunResponse:
-        return PARKED
-
     service = SimpleNamespace(
-        parked_runs=runs, front_config=SimpleNamespace(state_dir=None), run_request=run_request
+        parked_runs=runs,
+        front_config=SimpleNamespace(state_dir=None),
+        run_request=AsyncMock(return_value=PARKED),
     )
     return Front(
         cast("Any", service), lambda context: Owner(cast("Any", context).principal, "one"), Splices()
@@ -157,10 +157,7 @@ async def test_a_run_that_was_parked_and_cannot_be_reached_is_not_to_be_sent_aga
 
 
 def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> RequestStates:
-    async def give() -> Sequence[bytes]:
-        return (key, *others)
-
-    return RequestStates(give, lambda: now)
+    return RequestStates(AsyncMock(return_value=(key, *others)), lambda: now)
 
 
 async def test_a_word_names_its_run_and_round_for_its_principal_until_its_time() -> None:
@@ -212,10 +209,8 @@ async def test_nothing_but_the_word_itself_is_taken() -> None:
 
 
 async def test_without_a_key_words_are_good_in_this_process() -> None:
-    async def none() -> Sequence[bytes]:
-        raise StoreError("there is no disk")
-
-    here, there = RequestStates(none), RequestStates(none)
+    no_keys = AsyncMock(side_effect=StoreError("there is no disk"))
+    here, there = RequestStates(no_keys), RequestStates(no_keys)
     word = await here.signed(RUN, ANN, 1, 60)
     assert await here.read(word, ANN) == (RUN, 1)
     assert await there.read(word, ANN) is None

@@ -1,7 +1,6 @@
 """Tool search on the tool lists of real servers: ranking, hostile text, order, bounds (section 4.2.5)."""
 
 import json
-import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types import search_words
@@ -90,18 +91,12 @@ def relevance() -> list[dict[str, Any]]:
 
 
 def test_relevance_set_is_sound() -> None:
-    catalog = real_catalog()
-    tools = {f"{s.server_id}/{t.tool_name}" for s in catalog.servers.values() for t in s.tools}
+    """What is accepted of another server, or is no tool, is never found, and so costs hits in the tests below."""
+    tools = {f"{s.server_id}/{t.tool_name}" for s in real_catalog().servers.values() for t in s.tools}
     entries = relevance()
-    assert len(catalog.servers) >= 10
     assert len(tools) >= 100
-    assert len(entries) >= 60
-    assert len({(entry["query"], entry.get("server_id")) for entry in entries}) == len(entries)
-    for entry in entries:
-        assert entry["accept"] and set(entry["accept"]) <= tools, entry
-        assert entry.get("server_id") in {None, *catalog.servers}
-        if "server_id" in entry:
-            assert all(name.startswith(f"{entry['server_id']}/") for name in entry["accept"])
+    assert len({(entry["query"], entry.get("server_id")) for entry in entries}) == len(entries) >= 60
+    assert {name for entry in entries for name in entry["accept"]} <= tools
 
 
 @pytest.mark.parametrize("half", sorted(LEAST))
@@ -353,16 +348,11 @@ def test_query_syntax_is_text() -> None:
     assert found(index, "read\0file", limit=3) == found(index, "read file", limit=3)
 
 
-def test_random_text_never_raises() -> None:
-    dice = random.Random(7)
-    alphabet = [chr(c) for c in range(128)] + [chr(dice.randrange(0x110000)) for _ in range(2000)]
-    for _ in range(1000):
-        text = "".join(dice.choices(alphabet, k=dice.randrange(60)))
-        tool = ToolEntry(
-            text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
-        )
-        assert len(real_index().search(text)) <= DEFAULT_LIMIT
-        assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
+@given(text=st.text(st.characters()))
+def test_no_text_raises(text: str) -> None:
+    tool = ToolEntry(text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}})
+    assert len(real_index().search(text)) <= DEFAULT_LIMIT
+    assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:

@@ -31,7 +31,6 @@ from cellblock.tools.python.python_calls import (
     ToolThreads,
 )
 from cellblock.tools.python.python_tools import read_tool
-from cellblock.tools.python.tool_mark import MARK
 from cellblock.tools.python.tool_results import ResultForm
 from support.tool_schemas import MOST
 from support.waits import until, within
@@ -175,28 +174,7 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
     await until(lambda: brief._threads.busy == 0, "the thread is free")
 
 
-async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
-    release, ended = asyncio.Event(), asyncio.Event()
-
-    async def stubborn() -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                continue
-
-        ended.set()
-
-    with pytest.raises(ToolCallError, match="did not end"):
-        await within(brief.call(read_tool(stubborn), {}))
-    task = asyncio.current_task()
-    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
-    assert not ended.is_set()
-    release.set()
-    await within(ended.wait())
-
-
-async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
+async def test_a_function_that_swallows_its_cancellation_holds_no_call_and_is_cancelled_at_the_end() -> None:
     calls = PythonCalls(bound=0.01, threads=1, most=MOST)
     cancelled: list[bool] = []
 
@@ -209,6 +187,8 @@ async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> Non
 
     with pytest.raises(ToolCallError, match="did not end"):
         await within(calls.call(read_tool(stubborn), {}))
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
     await until(lambda: len(cancelled) == 2, "it goes on by itself")
     await within(calls.close())
     assert len(cancelled) == 3
@@ -228,19 +208,28 @@ async def test_a_function_may_have_bounds_of_its_own(call: Call) -> None:
     assert task is not None and not task.cancelling()
 
 
-async def test_a_cancelled_call_of_a_thread_ends_at_once(calls: PythonCalls) -> None:
-    release, began = threading.Event(), threading.Event()
+async def test_a_cancelled_call_ends_at_once_and_cancels_what_can_be(calls: PythonCalls) -> None:
+    release, began, ended = threading.Event(), threading.Event(), asyncio.Event()
 
     def blocks() -> None:
         began.set()
         release.wait(BOUND)
 
-    task = asyncio.create_task(calls.call(read_tool(blocks), {}))
-    await until(began.is_set, "the function has begun")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await within(task)
-    assert calls._threads.busy == 1
+    async def hangs() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    for function in (blocks, hangs):
+        began.clear()
+        task = asyncio.create_task(calls.call(read_tool(function), {}))
+        await until(began.is_set, "the function has begun")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await within(task)
+    assert ended.is_set() and calls._threads.busy == 1
     release.set()
 
 
@@ -329,11 +318,19 @@ async def test_a_strict_model_takes_what_json_has(call: Call) -> None:
     assert await call(take, value={"day": "2025-03-01", "pair": [1, 2]}) == {"result": True}
 
 
-async def test_defaults_of_field_are_filled_in(call: Call) -> None:
-    def take(limit: int = Field(10, ge=1), *, extra: Annotated[int, Field(default_factory=lambda: 3)]) -> int:
-        return limit + extra
+async def test_defaults_are_filled_in(call: Call) -> None:
+    own = object()
 
-    assert await call(take) == {"result": 13}
+    def take(
+        limit: int = Field(10, ge=1),
+        it: Any = own,
+        *,
+        extra: Annotated[int, Field(default_factory=lambda: 3)],
+    ) -> Any:
+        return [limit, it is own, extra]
+
+    assert await call(take) == {"result": [10, True, 3]}
+    assert await call(take, limit=1, it=None) == {"result": [1, False, 3]}
     with pytest.raises(SchemaValidationError, match="/limit"):
         await call(take, limit=0)
 
@@ -367,23 +364,6 @@ class Person(BaseModel):
 class Point:
     x: float
     y: float = 0.0
-
-
-def test_name_and_description_come_from_the_function_or_the_decorator() -> None:
-    @tool
-    def plain(a: int) -> int:
-        """Does it.
-
-        More.
-        """
-        return a
-
-    @tool(name="other-name", description="Other.")
-    def named() -> None: ...
-
-    assert (read_tool(plain).name, read_tool(plain).description) == ("plain", "Does it.\n\nMore.")
-    assert (read_tool(named).name, read_tool(named).description) == ("other-name", "Other.")
-    assert plain(3) == 3 and hasattr(plain, MARK)
 
 
 async def test_inputs_arrive_as_the_types_of_the_signature(call: Call) -> None:
@@ -426,16 +406,6 @@ async def test_inputs_arrive_as_the_types_of_the_signature(call: Call) -> None:
         "names": {"a"},
         "either": "x",
     }
-
-
-async def test_defaults_are_the_functions_own(call: Call) -> None:
-    sentinel = object()
-
-    def take(a: int, b: Any = sentinel) -> bool:
-        return b is sentinel
-
-    assert await call(take, a=1) == {"result": True}
-    assert await call(take, a=1, b=None) == {"result": False}
 
 
 @pytest.mark.parametrize(
@@ -533,24 +503,6 @@ async def test_a_functions_own_tool_errors_pass_as_they_are(call: Call) -> None:
     with pytest.raises(ToolCallError) as caught:
         await call(breaks)
     assert caught.value is own
-
-
-async def test_cancelling_a_call_cancels_the_function(call: Call) -> None:
-    began, ended = asyncio.Event(), asyncio.Event()
-
-    async def hangs() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    task = asyncio.ensure_future(call(hangs))
-    await within(began.wait())
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await within(task)
-    assert ended.is_set()
 
 
 # ---- threads: bounded, reused, given up in time, and none that an exit waits for ------------------------

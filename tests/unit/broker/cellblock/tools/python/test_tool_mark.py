@@ -51,7 +51,10 @@ def test_builtins_cannot_be_marked() -> None:
 
 
 class Thing:
-    """A thing."""
+    """A thing.
+
+    More.
+    """
 
     @tool(name="made")
     @classmethod
@@ -71,7 +74,7 @@ async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
     assert read_tool(Thing.make).name == "made" and read_tool(Thing.make_too).name == "made-too"
     assert read_tool(functools.partial(Thing.make)).name == "make"
     called = read_tool(Thing())
-    assert (called.name, called.description, called.is_async) == ("Thing", "A thing.", True)
+    assert (called.name, called.description, called.is_async) == ("Thing", "A thing.\n\nMore.", True)
     assert await call(Thing.make) == {"result": "Thing"}
     assert await call(Thing()) == {"result": "called"}
 

@@ -277,28 +277,21 @@ def small_tool(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **fields}
 
 
-class Lists:
-    """A session with a server that lists these pages; past the last one an endless one begins again."""
+async def read_pages(
+    pages: list[list[Any]], *, endless: bool = False, silent_after: int = 100_000
+) -> Listing[Any]:
+    """What is read of a server with these pages; past the last one an endless one begins again."""
 
-    protocol_version = "2025-11-25"
-
-    def __init__(self, pages: list[list[Any]], *, endless: bool = False, silent_after: int = 100_000) -> None:
-        self.version: str | None = None
-        self._pages, self._endless, self._silent_after = pages, endless, silent_after
-
-    async def send_request(self, request: Any, _type: object) -> dict[str, Any]:
+    async def send_request(request: Any, _type: object) -> dict[str, Any]:
         number = int(request.params.cursor or 0)
-        if number >= self._silent_after:
+        if number >= silent_after:
             await asyncio.Event().wait()
-        more = self._endless or number + 1 < len(self._pages)
-        items = [json.dumps(item).encode() for item in self._pages[number % len(self._pages)]]
+        more = endless or number + 1 < len(pages)
+        items = [json.dumps(item).encode() for item in pages[number % len(pages)]]
         return {"_meta": {CARRIED: Page(items, str(number + 1) if more else None)}}
 
-
-async def read_pages(pages: list[list[Any]], **kind: Any) -> Listing[Any]:
-    """What is read of a server with these pages."""
-    lists: Any = Lists(pages, **kind)
-    return await list_tools(lists, lists)
+    session: Any = SimpleNamespace(protocol_version="2025-11-25", version=None, send_request=send_request)
+    return await list_tools(session, session)
 
 
 def many(number: int, **fields: Any) -> list[dict[str, Any]]:

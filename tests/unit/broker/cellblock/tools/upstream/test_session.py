@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +35,7 @@ from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flood
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
-from support.http_server import Answering, serving
+from support.http_server import OverHttp, serving
 from support.processes import descendants, name_of
 from support.virtual_time import in_virtual_time
 from support.waits import until
@@ -135,7 +134,7 @@ async def test_a_session_that_is_woken_does_not_rest_at_once(tmp_path: Path) -> 
         await session.close()
 
 
-class Forgets(Answering):
+class Forgets(OverHttp):
     """Refuses the calls of a session that it has forgotten one after the other, each a little later."""
 
     sessions: ClassVar[list[str]] = []
@@ -167,9 +166,6 @@ class Forgets(Answering):
         self.answer(
             200 if "id" in asked else 202, body, content_type="application/json", mcp_session_id=session or ""
         )
-
-    def do_GET(self) -> None:
-        self.answer(405)
 
     def do_DELETE(self) -> None:
         self.answer(200)
@@ -249,17 +245,15 @@ def test_who_never_pauses_is_cut_off() -> None:
         in_virtual_time(asyncio.wait_for(flood(), 2 * FLOOD_SECONDS))
 
 
-READS_LATE = textwrap.dedent(
-    """
-    import json, os, sys, time
-    while not os.path.exists(sys.argv[1]):
-        time.sleep(0.02)
-    for line in sys.stdin.buffer:
-        asked = json.loads(line)
-        told = {"bytes": len(line)}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
-    """
-)
+READS_LATE = """
+import json, os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+for line in sys.stdin.buffer:
+    asked = json.loads(line)
+    told = {"bytes": len(line)}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
 
 
 @pytest.mark.parametrize("size", [200_000, 12_000_000])

@@ -199,6 +199,27 @@ def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
         ),
         (
             "opencode",
+            ".config/opencode/opencode.json",
+            OPENCODE,
+            {
+                "git hub": {
+                    "command": "npx",
+                    "args": ["gh"],
+                    "env": {"T": "${env:GH}"},
+                    "askTools": ["*"],
+                },
+                "web": {
+                    "url": "https://web.example/mcp",
+                    "headers": {"A": "${file:HOME/.config/opencode/key}"},
+                    "disabled": True,
+                },
+                "few": {"command": "few", "args": [], "askTools": ["*"]},
+            },
+            {"connect_timeout_ms": {"git hub": 9000}},
+            {2: {"found.left": ["oauth"]}},
+        ),
+        (
+            "opencode",
             "project/opencode.json",
             OPENCODE_2,
             {"a": {"command": "a", "args": [], "cwd": "/srv", "disabled": True, "askTools": ["*"]}},
@@ -254,7 +275,7 @@ def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
             },
         ),
     ],
-    ids=["codex", "zed", "opencode 2", "goose", "gemini", "cursor"],
+    ids=["codex", "zed", "opencode", "opencode 2", "goose", "gemini", "cursor"],
 )
 def test_a_client(
     home: Path,
@@ -265,31 +286,12 @@ def test_a_client(
     bounds: dict[str, Any],
     steps: dict[int, dict[str, Any]],
 ) -> None:
-    """`steps` are facts of some servers by their place in the plan."""
+    """`steps` are facts of some servers by their place in the plan; HOME stands for the user's folder."""
     plan, found = planned(read(home, client, {file: text}))
-    assert (found, plan.bounds) == (added, bounds)
+    assert json.loads(json.dumps(found).replace(str(home), "HOME")) == added
+    assert plan.bounds == bounds
     for place, facts in steps.items():
         assert {name: attrgetter(name)(plan.steps[place]) for name in facts} == facts
-
-
-def test_opencode(home: Path) -> None:
-    plan, added = planned(read(home, "opencode", {".config/opencode/opencode.json": OPENCODE}))
-    assert added == {
-        "git hub": {
-            "command": "npx",
-            "args": ["gh"],
-            "env": {"T": "${env:GH}"},
-            "askTools": ["*"],
-        },
-        "web": {
-            "url": "https://web.example/mcp",
-            "headers": {"A": f"${{file:{home}/.config/opencode/key}}"},
-            "disabled": True,
-        },
-        "few": {"command": "few", "args": [], "askTools": ["*"]},
-    }
-    assert plan.bounds == {"connect_timeout_ms": {"git hub": 9000}}
-    assert plan.steps[2].found.left == ["oauth"]
 
 
 def test_claude_code(home: Path) -> None:
@@ -323,8 +325,8 @@ def test_what_is_written_says_the_same(home: Path) -> None:
     add_servers(OwnFile(file), planned(found)[0])
     settings = load_settings(file)
     assert "// mine" in file.read_text()
-    assert settings.cellblock.upstream.for_server("docs").call_timeout_ms == 90_000
-    assert settings.cellblock.upstream.for_server("docs").connect_timeout_ms == 20_500
+    bounds = settings.cellblock.upstream.for_server("docs")
+    assert (bounds.connect_timeout_ms, bounds.call_timeout_ms) == (20_500, 90_000)
     docs = settings.servers["docs"]
     assert docs.args[0] == "${HOME}" and docs.env["OTHER"] == ""
     assert docs.refusal("write", "write") == "disabledTools" and docs.asks_about("write", "write")
@@ -434,8 +436,11 @@ ENTRIES: dict[str, dict[str, Any]] = {
 def test_references_stand_for_what_was_there() -> None:
     secrets = Secrets()
     hidden = {name: secrets.taken_out(name, entry)[0] for name, entry in ENTRIES.items()}
-    assert hidden["one"]["env"]["TOKEN"] == hidden["three"]["env"]["TOKEN"] == "${env:TOKEN}"
-    assert hidden["two"]["env"]["TOKEN"] == "${env:TWO_TOKEN}"
+    assert [hidden[name]["env"]["TOKEN"] for name in ("one", "two", "three")] == [
+        "${env:TOKEN}",
+        "${env:TWO_TOKEN}",
+        "${env:TOKEN}",
+    ]
     assert not any(secret in str(hidden) for secret in secrets.variables.values())
     resolver = Resolver(None, environment=secrets.variables)
     assert (resolver.resolve(hidden, ()), resolver.problems) == (ENTRIES, [])

@@ -2,11 +2,9 @@
 scopes; and the loopback listener against hostile requests."""
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
@@ -16,17 +14,13 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
-from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener, code_in
-from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
-from support.http_server import Answering, serving
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 from support.oauth_world import World, world
 from support.params import mostly
 from support.shared_rows import AnyStore
@@ -253,62 +247,50 @@ class Tokens(Login):
         self.said.append(f"lacks {scopes}")
 
 
-async def asked(status: int, challenge: str) -> list[str | None]:
-    """What is said after one answer, and what is wrong then."""
-    tokens = Tokens()
+LACKS = 'Bearer error="insufficient_scope"'
+FIRST, WIDER = "Bearer secret", "Bearer wider"
+
+
+@pytest.mark.parametrize(
+    ("wider", "answers", "shown", "said"),
+    [
+        (
+            None,
+            [(403, f'{LACKS}, scope="pages:read pages:write"')],
+            [FIRST],
+            ["lacks pages:read pages:write", "before"],
+        ),
+        # Scopes in other characters are not quoted.
+        *(
+            (None, [(403, LACKS + scope)], [FIRST], ["lacks None", "before"])
+            for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')
+        ),
+        # Another refusal says nothing of the login.
+        (None, [(403, "Bearer")], [FIRST], ["before"]),
+        (None, [(200, "")], [FIRST], [None]),
+        # A wider token is tried once.
+        ("wider", [(403, f'{LACKS}, scope="a"'), (200, "")], [FIRST, WIDER], [None]),
+        ("wider", [(403, f'{LACKS}, scope="a"')] * 2, [FIRST, WIDER], ["lacks a", "before"]),
+    ],
+)
+async def test_scopes_that_are_missing_are_named_unless_a_wider_token_has_them(
+    wider: str | None, answers: list[tuple[int, str]], shown: list[str], said: list[str | None]
+) -> None:
+    tokens = Tokens(wider)
+    sent: list[str] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        assert request.headers["Authorization"] == "Bearer secret"
+        assert request.content == b"{}", "the whole request comes again"
+        status, challenge = answers[len(sent)]
+        sent.append(request.headers["Authorization"])
         return httpx2.Response(status, headers=[(b"WWW-Authenticate", challenge.encode())])
 
     async with httpx2.AsyncClient(
         transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
     ) as http:
-        await http.get("https://notes.example/mcp")
-    return [*tokens.said, tokens.problem]
-
-
-LACKS = 'Bearer error="insufficient_scope"'
-
-
-@pytest.mark.parametrize(
-    ("status", "challenge", "said"),
-    [
-        (403, f'{LACKS}, scope="pages:read pages:write"', ["lacks pages:read pages:write", "before"]),
-        # Scopes in other characters are not quoted.
-        *(
-            (403, LACKS + scope, ["lacks None", "before"])
-            for scope in ("", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"')
-        ),
-        # Another refusal says nothing of the login.
-        (403, "Bearer", ["before"]),
-        (200, "", [None]),
-    ],
-)
-async def test_scopes_that_are_missing_are_named(status: int, challenge: str, said: list[str | None]) -> None:
-    assert await asked(status, challenge) == said
-
-
-@pytest.mark.parametrize(("reaches", "said"), [(True, []), (False, ["lacks a"])])
-async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str]) -> None:
-    tokens = Tokens("wider")
-    shown: list[str] = []
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        shown.append(request.headers["Authorization"])
-        assert request.content == b"{}", "the whole request comes again"
-        if reaches and shown[-1] == "Bearer wider":
-            return httpx2.Response(200)
-        return httpx2.Response(
-            403, headers={"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a"'}
-        )
-
-    async with httpx2.AsyncClient(
-        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
-    ) as http:
         await http.post("https://notes.example/mcp", content=b"{}")
-    assert shown == ["Bearer secret", "Bearer wider"]
-    assert (tokens.said, tokens.problem) == (said, None if reaches else "before")
+    assert sent == shown
+    assert [*tokens.said, tokens.problem] == said
 
 
 def wanting(granted: str | None) -> LoginRecord:
@@ -335,98 +317,6 @@ def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
         wanted = wanted.wanting(f"scope-{number}")
         assert len(wanted.wanted_scope or "") <= MAX_WANTED_CHARS
     assert re.fullmatch("read .* scope-999", wanted.wanted_scope or "")
-
-
-class Greeting(Answering):
-    """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
-
-    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """One message."""
-        message = json.loads(self.body())
-        method = message["method"]
-        self.server.seen.append((method, self.headers.get("Mcp-Session-Id")))
-        answers: dict[str, tuple[int, dict[str, Any] | None]] = {
-            "server/discover": (404, None),
-            "initialize": (
-                200,
-                {
-                    "protocolVersion": "2025-06-18",
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "notes", "version": "1"},
-                },
-            ),
-            "notifications/initialized": (202, None),
-            "tools/list": (self.server.status, {"tools": []}),
-        }
-        status, result = answers[method]
-        body = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
-        self.say(status, json.dumps(body).encode() if status == 200 else b"")
-
-    def do_GET(self) -> None:
-        """A document that is not there."""
-        self.server.seen.append((self.path, None))
-        self.say(404)
-
-    def do_DELETE(self) -> None:
-        """The end of a session."""
-        self.server.seen.append(("DELETE", self.headers.get("Mcp-Session-Id")))
-        self.say(204)
-
-    def say(self, status: int, body: bytes = b"") -> None:
-        """An answer of the one session."""
-        self.answer(status, body, Mcp_Session_Id="one", Content_Type="application/json")
-
-
-class Server(ThreadingHTTPServer):
-    """What was asked, and how the list of tools is answered."""
-
-    status = 401
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Greeting)
-        self.seen: list[tuple[str, str | None]] = []
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    with serving(running):
-        yield running
-
-
-async def logged_in(server: Server, folder: Path) -> str:
-    """What the command says."""
-    place = target_of(
-        "notes",
-        {"notes": ServerConfig(url=f"http://127.0.0.1:{server.server_port}/mcp")},
-        AuthSettings(keyring="off"),
-        LocalStore(folder),
-    )
-    return await within(log_in(place, browser=None, bound=1, say=lambda _: None))
-
-
-async def test_a_list_of_tools_that_is_refused_is_a_challenge(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(LoginError):
-        await logged_in(server, tmp_path)
-    assert [one for one in server.seen if one[0] in ("initialize", "tools/list", "DELETE")] == [
-        ("initialize", None),
-        ("tools/list", "one"),
-        ("DELETE", "one"),
-    ]
-    assert any("/.well-known/" in what for what, _ in server.seen), (
-        "then it looks for the authorization server"
-    )
-
-
-@pytest.mark.parametrize("status", [200, 400, 404])
-async def test_a_list_of_tools_that_is_not_refused_needs_no_login(
-    server: Server, tmp_path: Path, status: int
-) -> None:
-    server.status = status
-    assert await logged_in(server, tmp_path) == "notes asks for no login."
 
 
 STATE = "s" * 43

@@ -39,6 +39,16 @@ from support.waits import within
 Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
+GREETING: dict[str, Any] = {
+    "initialize": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "notes", "version": "1"},
+    }
+}
+GREETS = {"server/discover": 404, "initialize": 200, "notifications/initialized": 202}
+
+
 class Handler(Answering):
     """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
 
@@ -74,14 +84,26 @@ class Handler(Answering):
         elif self.path == "/token":
             self.say("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
         else:
-            self.say("mcp", {}, 401)
+            message = json.loads(sent)
+            told = GREETING.get(message["method"], {"tools": []})
+            status = self.server.greets.get(message["method"], 401)
+            body = {"jsonrpc": "2.0", "id": message.get("id"), "result": told}
+            self.say(self.of_session(message["method"]), body, status)
+
+    def do_DELETE(self) -> None:
+        """The end of a session."""
+        self.say(self.of_session("DELETE"), {})
+
+    def of_session(self, method: str) -> str:
+        """What is asked of the MCP server, and in which session."""
+        return f"{method} in {self.headers.get('Mcp-Session-Id')}"
 
     def say(self, what: str, body: dict[str, Any], status: int = 200) -> None:
         """Sends JSON, as the test has it."""
         self.server.asked.append(what)
         changed, body = self.server.change(what, body)
         sent = json.dumps(body).replace("BASE", self.server.base).encode()
-        self.answer(changed or status, sent, Content_Type="application/json")
+        self.answer(changed or status, sent, Content_Type="application/json", Mcp_Session_Id="one")
 
 
 class Authority(ThreadingHTTPServer):
@@ -96,6 +118,8 @@ class Authority(ThreadingHTTPServer):
         self.metadata_at = "/.well-known/oauth-authorization-server"
         self.issuer_path = ""
         self.is_github = False
+        self.greets: dict[str, int] = {}
+        """How the MCP server answers who has no token, where it does not refuse."""
 
 
 def odd(what: str, status: int = 0, **members: Any) -> Change:
@@ -209,6 +233,19 @@ async def test_refusals_are_told_in_the_servers_words(tmp_path: Path, change: Ch
     said = caught.value.message
     assert said.startswith("The login to notes has failed: ")
     assert "Error" not in said and "the-token" not in said and "\x1b" not in said
+
+
+@pytest.mark.parametrize("status", [401, 200, 400, 404])
+async def test_a_list_of_tools_that_is_refused_is_a_challenge(tmp_path: Path, status: int) -> None:
+    with served(odd("nothing")) as authority:
+        authority.greets = {**GREETS, "tools/list": status}
+        _, said = await logged_in(authority, tmp_path)
+    if status != 401:
+        assert said == "notes asks for no login."
+    else:
+        assert said.startswith("Logged in to notes")
+        of_session = [one for one in authority.asked if one.startswith(("initialize", "tools", "DELETE"))]
+        assert of_session == ["initialize in None", "tools/list in one", "DELETE in one"]
 
 
 async def test_a_server_that_is_not_there_is_told_without_the_name_of_a_class(tmp_path: Path) -> None:
