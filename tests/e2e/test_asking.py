@@ -1,16 +1,22 @@
 """One-shot commands ask a daemon of the same configuration, and start servers of their own where none runs: no more
 than they use. What is imported before a client's `initialize` is answered: the client waits for each package of it.
+Servers that do not start at once, or not at all: no command breaks an installation by its end, as `npx` makes one;
+and what a daemon's environment lacks is told by every command that speaks with the daemon, and shown on its pages.
 """
 
 import asyncio
 import importlib.util
 import json
+import re
 import shutil
+import signal
 import sys
-from asyncio.subprocess import STDOUT
+from asyncio.subprocess import DEVNULL, STDOUT
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
@@ -18,7 +24,7 @@ from cellblock.app.assembly import REACH, RUNS, SESSIONS, WORKERS
 from cellblock.base.state_dir import HOST_LOG, LOGS
 from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import Said, cellblock, piped
-from support.entries import CELLBLOCK, plain_server, recorded, write_config
+from support.entries import CELLBLOCK, Entry, plain_server, recorded, write_config
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.processes import gone, workers_of
 from support.pseudo_terminal import in_terminal
@@ -49,9 +55,8 @@ async def said(
     folder: Path, *words: object, code: int = 0, config: str = "cellblock.json", **options: Any
 ) -> Said:
     """What a command says that ends so."""
-    done = await cellblock(*words, "--config", folder / config, "--state-dir", folder / "s", **options)
-    assert done.code == code, done
-    return done
+    place = ("--config", folder / config, "--state-dir", folder / "s")
+    return await cellblock(*words, *place, code=code, **options)
 
 
 async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
@@ -67,14 +72,15 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         done = await said(tmp_path, "run", failing, code=1)
         assert json.loads(done.out)["diagnostics"][0]["message"].endswith("no")
         assert "the script failed" in done.err
-        assert (await said(tmp_path, "run", script, "--require", "broken", code=2)).out == ""
-        done = await said(tmp_path, "types", "plain")
-        assert "function echo(" in done.out and not done.err
-        done = await said(tmp_path, "search", "zzz", code=1)
-        assert done.out == "nothing found; not connected: broken\n" and "no key in ACME_KEY" in done.err
-        assert json.loads((await said(tmp_path, "inspect", "plain.echo")).out)["toolName"] == "echo"
-        done = await said(tmp_path, "inspect", "broken.tool", code=2)
-        assert "Server broken is not connected" in done.err and "ACME_KEY" in done.err
+        for words, code, out, err in (
+            (("run", script, "--require", "broken"), 2, "", ".*broken.*"),
+            (("types", "plain"), 0, r".*function echo\(.*", ""),
+            (("search", "zzz"), 1, "nothing found; not connected: broken\n", ".*no key in ACME_KEY.*"),
+            (("inspect", "plain.echo"), 0, '{.*"toolName": ?"echo".*}\n', ".*"),
+            (("inspect", "broken.tool"), 2, ".*", ".*Server broken is not connected.*ACME_KEY.*"),
+        ):
+            done = await said(tmp_path, *words, code=code)
+            assert re.fullmatch(out, done.out, re.DOTALL) and re.fullmatch(err, done.err, re.DOTALL), done
         report = json.loads((await said(tmp_path, "doctor", "--json", code=1)).out)
         assert report["servers"]["plain"].startswith("connected, ")
         assert starts(tmp_path) == 1
@@ -85,8 +91,8 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
             return "again: cellblock restart broken" in shown
 
         await until_found(is_between_two_tries, "the broken server waits for its next start")
-        logged = (await said(tmp_path, "logs", "broken")).out
-        assert "cellblock: not connected: it ended by itself; it said: no key in ACME_KEY" in logged
+        logged = "cellblock: not connected: it ended by itself; it said: no key in ACME_KEY"
+        assert logged in (await said(tmp_path, "logs", "broken")).out
         await said(tmp_path, "restart", "plain")
         assert starts(tmp_path) == 2
         shown = json.loads((await said(tmp_path, "status", "plain", "--json")).out)
@@ -299,3 +305,137 @@ async def test_a_run_without_servers_does_without_the_sdk(tmp_path: Path) -> Non
     names = [line.rpartition("|")[2].strip() for line in done.err.splitlines()]
     assert "cellblock.run.calls" in names
     assert [name for name in names if name.partition(".")[0] == "mcp"] == []
+
+
+INSTALL_SECONDS = 4.0
+
+SHORT = {"connect_timeout_ms": 2000}
+
+FAKE_NPX = f"""#!{sys.executable} -IS
+import os, pathlib, sys, time
+cache, server = pathlib.Path(os.environ["FAKE_CACHE"]), sys.argv[3:]
+if not (cache / "whole").exists():
+    try:
+        (cache / "half").touch(exist_ok=False)
+    except FileExistsError:
+        sys.exit("npm error ENOTEMPTY: the cache is broken")
+    (cache / "pid").write_text(str(os.getpid()))
+    for _ in range(20):
+        time.sleep({INSTALL_SECONDS} / 20)
+        print("npm warn deprecated", file=sys.stderr, flush=True)
+    (cache / "half").rename(cache / "whole")
+os.execv(server[0], server)
+"""
+"""Writes a folder in two steps, and says what breaks when it is ended between them; then it is the server."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+def installed_first(tmp_path: Path, cache: Path) -> Entry:
+    npx = tmp_path / "npx"
+    npx.write_text(FAKE_NPX, encoding="utf-8")
+    npx.chmod(0o755)
+    plain = plain_server()
+    arguments = ["-y", "some-server", plain["command"], *plain["args"]]
+    return {"command": str(npx), "args": arguments, "env": {"FAKE_CACHE": str(cache)}}
+
+
+def place(folder: Path, servers: dict[str, Entry], **section: Any) -> tuple[object, ...]:
+    return ("--config", write_config(folder, servers, **section), "--state-dir", folder / "state")
+
+
+@pytest.mark.thorough
+async def test_three_doctors_that_are_interrupted_leave_an_installation_whole(
+    tmp_path: Path, cache: Path
+) -> None:
+    entry = installed_first(tmp_path, cache)
+    doctor = ("doctor", *place(tmp_path, {"first": entry, "second": entry}))
+    for end in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        async with piped(*doctor, stdout=DEVNULL) as running:
+            await until((cache / "pid").exists, "an installation")
+            await asyncio.sleep(0.2)  # no bound: wherever it is ended
+            running.process.send_signal(end)
+            await within(running.process.wait(), 30)
+    installer = psutil.Process(int((cache / "pid").read_text()))
+    assert not (cache / "whole").exists()
+    await until((cache / "whole").exists, "the end of the installation")
+    # Its input has ended: nothing stays.
+    await gone([installer], 30)
+    done = await cellblock(*doctor, code=0)
+    assert "is being installed" not in done.err
+    assert "first: connected" in done.out and "second: connected" in done.out
+
+
+@pytest.mark.thorough
+async def test_a_command_waits_for_an_installation_beyond_its_bounds_and_says_so(
+    tmp_path: Path, cache: Path
+) -> None:
+    entry = installed_first(tmp_path, cache)
+    words = ("types", *place(tmp_path, dict.fromkeys(("first", "second"), entry), upstream=SHORT))
+    often = {f"cellblock.tools.upstream.registry.{name}_SECONDS": 0.1 for name in ("QUIET", "TELL", "POLL")}
+    done = await cellblock(*words, code=0, env=with_constants(often))
+    assert "not connected" not in done.err
+    # The pauses double: one that takes minutes fills no screen.
+    assert 1 <= done.err.count("server first is being installed by its program") <= 10
+    assert "server second is being installed by its program" in done.err
+
+
+@pytest.mark.thorough
+async def test_a_script_waits_for_the_servers_that_it_names(tmp_path: Path, cache: Path) -> None:
+    slow = installed_first(tmp_path, cache)
+    slow["env"]["FAKE_CACHE"] = str(tmp_path / "nowhere")
+    script = tmp_path / "script.js"
+    script.write_text('import * as first from "@codemode/servers/first"; first;', encoding="utf-8")
+    servers = {"first": installed_first(tmp_path, cache), "other": slow}
+    done = await cellblock("run", script, *place(tmp_path, servers), code=0)
+    assert "server first is being installed" in done.err and "server other" not in done.err
+
+
+LACKING = {**plain_server(), "env": {"TOKEN": "${env:NOT_SET_FOR_THE_DAEMON}"}}
+TOLD = "the daemon does not start the server lacking: the environment variable NOT_SET_FOR_THE_DAEMON is not set."
+
+
+@pytest.fixture(scope="module")
+async def lacking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    servers = {"plain": plain_server(), "lacking": LACKING}
+    async with daemon(tmp_path_factory.mktemp("lacking"), servers=servers, **LIGHT) as running:
+        yield running
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("words", "code", "times"),
+    [
+        (["dashboard", "--no-open"], 0, 1),
+        (["logs", "plain"], 0, 0),
+        (["restart", "plain"], 0, 0),
+        (["restart", "lacking"], 2, 1),
+        # Behind its first answer.
+        (["connect", "--no-start"], 0, 1),
+    ],
+)
+async def test_who_asks_a_daemon_is_told_it_unless_of_another_server(
+    lacking: Daemon, words: list[str], code: int, times: int
+) -> None:
+    options = ("--state-dir", lacking.folder / "s", "--url", lacking.url)
+    given = json.dumps(INITIALIZE).encode() + b"\n"
+    done = await cellblock(*words, *options, code=code, given=given, program=CELLBLOCK)
+    assert (done.err.count(TOLD), "serverInfo" in done.out) == (times, "connect" in words)
+
+
+@pytest.mark.thorough
+async def test_it_is_shown_with_the_others(lacking: Daemon) -> None:
+    options = ("--config", lacking.folder / "cellblock.json", "--state-dir", lacking.folder / "s")
+    out = (await cellblock("status", "lacking", *options, code=1, program=CELLBLOCK)).out
+    assert "NOT_SET_FOR_THE_DAEMON" in out and "again:" not in out
+    async with httpx2.AsyncClient(headers=lacking.auth, trust_env=False, verify=False) as http:
+        state = (await http.get(lacking.url.replace("/mcp", "/dashboard/state"))).json()
+        metrics = (await http.get(lacking.url.replace("/mcp", "/metrics"))).text
+    row = next(one for one in state["upstreams"] if one["name"] == "lacking")
+    assert (row["state"], row["reason"]) == ("not started", TOLD.split(": ", 1)[1].removesuffix("."))
+    assert 'cellblock_upstream_up{server="lacking"} 0' in metrics

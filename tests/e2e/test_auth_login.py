@@ -45,6 +45,8 @@ async def logs_in(place: World, **environment: str) -> Said:
 
 async def test_a_login_a_status_a_call_and_a_logout(tmp_path: Path) -> None:
     async with world(tmp_path) as place:
+        none = await place.run("auth", "logout", "notes")
+        assert (none.code, none.out) == (0, "There is no login of notes.\n")
         before = await place.run("auth", "status", "notes")
         assert (before.code, "cellblock auth login notes" in before.out) == (1, True), before
         refused = await whoami(place)
@@ -147,14 +149,6 @@ async def test_a_second_login_uses_the_client_that_is_registered(tmp_path: Path)
         await place.log_in()
         await logs_in(place)
         assert (len(place.events("register")), len(place.events("code"))) == (1, 2)
-
-
-async def test_servers_that_cannot_be_logged_in_to(tmp_path: Path) -> None:
-    async with world(tmp_path) as place:
-        unknown = await place.run("auth", "login", "nodes")
-        assert (unknown.code, "Servers: notes." in unknown.err) == (2, True), unknown
-        none = await place.run("auth", "logout", "notes")
-        assert (none.code, none.out) == (0, "There is no login of notes.\n")
 
 
 @pytest.mark.thorough

@@ -115,7 +115,7 @@ async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_awa
         running.process.terminate()
         told = await relay.answer()
         assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
-        await within(running.process.wait())
+        assert await within(running.process.wait()) == 0
         assert list((tmp_path / "s" / "daemons").iterdir()) == []
 
 
@@ -418,29 +418,25 @@ async def test_lines_that_are_no_messages_are_told_and_what_follows_is_served(
     served: Daemon, words: Callable[[Daemon], list[str]]
 ) -> None:
     async with greeted(*words(served)) as process:
-        await check(process)
-
-
-async def check(process: Piped) -> None:
-    process.send(*LINES)
-    answers = [await process.answer() for _ in TOLD]
-    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == TOLD
-    process.send(TOO_MUCH, TOO_LONG[0] + TOO_LONG[1] + b"\n")
-    for request_id, bound in (
-        (21, "over 50000 values"),
-        (31, "over 16777216 bytes"),
-        (None, "over 16777216 bytes"),
-    ):
-        refused = await process.answer()
-        assert (refused["id"], refused["error"]["code"]) == (request_id, -32600)
-        assert bound in refused["error"]["message"]
-    process.send({"jsonrpc": "2.0", "id": 13, "method": "ping"})
-    assert await process.answer() == {"jsonrpc": "2.0", "id": 13, "result": {}}
-    # The last line has no end: a whole message is taken, and half of one is told.
-    process.send(b'{"jsonrpc":"2.0","id":14,"method":"pi')
-    process.close()
-    half = await process.answer()
-    assert (half["id"], half["error"]["code"]) == (None, -32700)
+        process.send(*LINES)
+        answers = [await process.answer() for _ in TOLD]
+        assert [(answer["id"], answer["error"]["code"]) for answer in answers] == TOLD
+        process.send(TOO_MUCH, TOO_LONG[0] + TOO_LONG[1] + b"\n")
+        for request_id, bound in (
+            (21, "over 50000 values"),
+            (31, "over 16777216 bytes"),
+            (None, "over 16777216 bytes"),
+        ):
+            refused = await process.answer()
+            assert (refused["id"], refused["error"]["code"]) == (request_id, -32600)
+            assert bound in refused["error"]["message"]
+        process.send({"jsonrpc": "2.0", "id": 13, "method": "ping"})
+        assert await process.answer() == {"jsonrpc": "2.0", "id": 13, "result": {}}
+        # The last line has no end: a whole message is taken, and half of one is told.
+        process.send(b'{"jsonrpc":"2.0","id":14,"method":"pi')
+        process.close()
+        half = await process.answer()
+        assert (half["id"], half["error"]["code"]) == (None, -32700)
 
 
 async def test_what_is_asked_last_is_answered_when_the_server_runs_already(tmp_path: Path) -> None:

@@ -22,16 +22,14 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -464,7 +462,7 @@ class World:
         """Starts a daemon instead of the one that serves, and waits until it says that it serves."""
         self.end()
         self.serving = self.started(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        said = line_of(self.serving.stderr)
+        said = self.serving.stderr.readline().decode()
         assert "serving http" in said, f"{command}: {said}"
 
     def end(self) -> None:
@@ -481,7 +479,7 @@ class World:
         process = self.started(command)
         process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
         process.stdin.flush()
-        said = line_of(process.stdout)
+        said = process.stdout.readline()
         _, errors = process.communicate(timeout=LINE_SECONDS)
         assert said, f"{command}: {errors}"
         assert json.loads(said)["result"]["serverInfo"]["name"] == "cellblock"
@@ -497,19 +495,6 @@ class World:
             assert process.wait(LINE_SECONDS) == 0, os.read(master, 65536)
         finally:
             os.close(master)
-
-
-def line_of(stream: IO[bytes] | None) -> str:
-    """The next line of a program, within the bound."""
-    deadline = time.monotonic() + LINE_SECONDS
-    said = b""
-    while not said.endswith(b"\n"):
-        ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
-        read = os.read(stream.fileno(), 1) if ready else b""
-        if not read:
-            break
-        said += read
-    return said.decode()
 
 
 @pytest.fixture(scope="module")

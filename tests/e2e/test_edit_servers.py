@@ -57,16 +57,12 @@ def servers(file: Path) -> dict[str, Any]:
 
 def fine(*words: str) -> str:
     """What a command says that ends well."""
-    done = in_this_process(*words)
-    assert done.code == 0, done.err
-    return done.out
+    return in_this_process(*words, code=0).out
 
 
 def refused(*words: str) -> str:
     """What a command says that is refused."""
-    done = in_this_process(*words)
-    assert done.code == 2, done
-    return done.err
+    return in_this_process(*words, code=2).err
 
 
 def given(text: str) -> Path:
@@ -99,9 +95,12 @@ def test_one_entry_changes_and_nothing_else(home: Path, name: str, text: str) ->
     assert file.stat().st_mode & 0o777 == 0o640
     fine("disable", "files", *config)
     assert servers(file)["files"]["disabled"] is True
-    assert "already" in fine("disable", "files", *config)
-    fine("enable", "files", *config)
-    fine("remove", "new", *config)
+    for words, said in (
+        (("disable", "files"), "already"),
+        (("enable", "files"), "Enabled"),
+        (("remove", "new"), "Removed"),
+    ):
+        assert said in fine(*words, *config)
     # Only the comma behind the last entry has gone.
     assert file.read_text().replace(",", "") == text.replace(",", "")
 
@@ -199,14 +198,13 @@ def test_by_what_name_scripts_import_it_is_told() -> None:
 def test_a_home_that_cannot_be_used_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "file").touch()
     monkeypatch.setenv("HOME", str(home / "file"))
-    done = in_this_process("add", "x", "--", "true")
+    done = in_this_process("add", "x", "--", "true", code=3)
     assert f"{home}/file/.local/state/cellblock/secrets cannot be used: Not a directory." in done.err
-    assert done.code == 3 and "Is HOME your own folder?" in done.err
+    assert "Is HOME your own folder?" in done.err
     monkeypatch.setenv("HOME", "/proc/nobody")
-    done = in_this_process("add", "x", "--", "true")
     folder = default_file().parent
     said = f"cellblock.json: No such file or directory. Its folder {folder} cannot be made. Is HOME"
-    assert done.code == 2 and said in done.err
+    assert said in refused("add", "x", "--", "true")
 
 
 def test_what_a_server_lacks_is_told_once_and_where_it_matters() -> None:
@@ -249,8 +247,7 @@ def test_a_name_controls_no_terminal(home: Path) -> None:
         ("disable", name),
         ("remove", name),
     ):
-        done = in_this_process(*words)
-        assert done.code == 0, done.err
+        done = in_this_process(*words, code=0)
         assert "[31mb" in done.out and "\x1b" not in done.out + done.err
 
 
@@ -288,12 +285,11 @@ def test_what_config_check_finds_is_not_written() -> None:
     assert f"{file}:9:" in said and "mcpServers.new.url" in said
     assert file.read_text() == COMMENTED and not copies(file)
     # The daemon's environment is not this one.
-    done = in_this_process("add", "new", "https://a.example", "--header", "X-Key: ${env:NOT_SET_HERE}")
-    assert done.code == 0 and "NOT_SET_HERE is not set" in done.err
+    words = ("add", "new", "https://a.example", "--header", "X-Key: ${env:NOT_SET_HERE}")
+    assert "NOT_SET_HERE is not set" in in_this_process(*words, code=0).err
     # What was wrong before is told, and keeps nobody from taking out one thing after the other.
     file.write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"comand": "y"}}}')
-    done = in_this_process("remove", "a")
-    assert done.code == 0 and "mcpServers.b.comand" in done.err
+    assert "mcpServers.b.comand" in in_this_process("remove", "a", code=0).err
     assert servers(file) == {"b": {"comand": "y"}}
     file.write_text("{")
     refused("remove", "b")
@@ -337,8 +333,8 @@ def test_wrong_words_are_told(words: list[str], said: str) -> None:
 
 
 def test_a_program_that_is_not_there_is_told(home: Path) -> None:
-    done = in_this_process("add", "x", "--", "no-such-program")
-    assert done.code == 0 and "no program no-such-program" in done.err
+    done = in_this_process("add", "x", "--", "no-such-program", code=0)
+    assert "no program no-such-program" in done.err
     program = home / "server.sh"
     program.write_text("#!/bin/sh\necho 'Error: no database.' >&2\n")
     program.chmod(0o755)
@@ -367,8 +363,8 @@ def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None
     definitions = home / "definitions.json"
     definitions.write_text(json.dumps({"pages": [[tool("one"), tool("two")]]}))
     entry = plain_server("--definitions", definitions)
-    done = in_this_process("add", "x", "--", str(entry["command"]), *entry["args"])
-    assert done.code == 0 and done.err == "cellblock: x: 2 tools\n"
+    words = ("add", "x", "--", str(entry["command"]), *entry["args"])
+    assert in_this_process(*words, code=0).err == "cellblock: x: 2 tools\n"
     definitions.write_text(json.dumps({"pages": [[tool("one", "Is another"), tool("two")]]}))
     shown = in_this_process("approve", "x", "--show")
     assert "1 of 2 tools are not as they were pinned" in shown.out and "~ one (changed)" in shown.out
@@ -427,9 +423,7 @@ def quarantining(home: Path) -> None:
 
 def approve(*arguments: str, code: int = 0) -> Said:
     """`cellblock pins approve ARGUMENTS`, which is to end so."""
-    done = in_this_process("pins", "approve", *arguments)
-    assert done.code == code, done
-    return done
+    return in_this_process("pins", "approve", *arguments, code=code)
 
 
 @pytest.mark.usefixtures("quarantining")
@@ -448,8 +442,8 @@ TRAP = tool(
 def test_from_first_use_to_approval(home: Path) -> None:
     show(home, READ, tool("gone", "Will vanish"))
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    first = asyncio.run(cellblock("pins", "approve", "files", "--all", env=env))
-    assert (first.code, "approved: read_file, gone" in first.out) == (0, True), first
+    first = asyncio.run(cellblock("pins", "approve", "files", "--all", code=0, env=env))
+    assert "approved: read_file, gone" in first.out
 
     show(home, TRAP, tool("steal", "Is new"))
     shown = approve("files", "--show", code=1)
@@ -462,16 +456,16 @@ def test_from_first_use_to_approval(home: Path) -> None:
     assert "\x1b" not in shown.out and "\u202e" not in shown.out
     assert "\\x1b[2K\\u202e" in shown.out
 
-    assert "nothing is approved" in approve("files", code=1).out
-    one = approve("files", "read_file")
-    assert "approved: read_file" in one.out
-    assert "1 of 2 tools" in approve("files", "--show", code=1).out
-    rest = approve("files", "--all")
-    assert "approved: steal" in rest.out
-    assert "all of its tools (2) are as they were pinned" in approve("files", "--all").out
-
+    for words, code, said in (
+        (("files",), 1, "nothing is approved"),
+        (("files", "read_file"), 0, "approved: read_file"),
+        (("files", "--show"), 1, "1 of 2 tools"),
+        (("files", "--all"), 0, "approved: steal"),
+        (("files", "--all"), 0, "all of its tools (2) are as they were pinned"),
+    ):
+        done = approve(*words, code=code)
+        assert said in done.out and SECRET not in shown.out + shown.err + done.out + done.err
     assert not any(SECRET in file.read_text() for file in (home / "state" / "pins").iterdir())
-    assert all(SECRET not in outcome.out + outcome.err for outcome in (shown, one, rest))
 
 
 @pytest.mark.usefixtures("quarantining")

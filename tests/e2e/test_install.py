@@ -3,12 +3,11 @@
 import io
 import json
 import os
-import pty
 import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -25,8 +24,7 @@ from cellblock.app.config.edit import read as read_text
 from cellblock.app.config.references import names_in
 from cellblock.base.settings.syntax import parse
 from cellblock_worker.confinement.bubblewrap import find_binary
-from support.cellblock_zygote import forked_cellblock
-from support.commands import Said, cellblock, in_this_process
+from support.commands import Said, cellblock, in_this_process, on_terminal
 from support.documents import ROOT, examples, statements
 from support.entries import CELLBLOCK
 from support.params import mostly
@@ -88,8 +86,6 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-NONE: dict[str, str] = {}
-
 OURS = ".config/cellblock/cellblock.json"
 
 
@@ -101,22 +97,20 @@ def install(
     home: Path,
     *clients: str,
     words: Sequence[str] = ("install",),
-    more: Mapping[str, str] = NONE,
     given: str = "",
     code: int = 0,
+    **more: str,
 ) -> Said:
     """Runs the command as its program does, which is to end so."""
     words = (*words, *clients)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "environ", environment(home) | dict(more))
+        patch.setattr(os, "environ", environment(home) | more)
         patch.chdir(home)
         patch.setattr(sys, "argv", [str(CELLBLOCK), *words])
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         # Servers of other people are not started by a test.
         patch.setattr(approval, "TRY_SECONDS", 0)
-        done = in_this_process(*words)
-        assert done.code == code, done
-        return done
+        return in_this_process(*words, code=code)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -256,8 +250,8 @@ async def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> N
     assert {one["client"] for one in json.loads(done.out)["clients"]} == {"cursor", "codex"}
     nobody = tmp_path / "nobody"
     nobody.mkdir()
-    none = await cellblock(*words, env=env | {"HOME": str(nobody)})
-    assert none.code == 2 and "No client was found" in none.err and not list(nobody.iterdir())
+    none = await cellblock(*words, code=2, env=env | {"HOME": str(nobody)})
+    assert "No client was found" in none.err and not list(nobody.iterdir())
 
 
 def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:
@@ -391,13 +385,7 @@ def test_print_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("y\n", True), ("\x04", False)])
 def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    command = [str(forked_cellblock()), "install", "cursor"]
-    process = subprocess.Popen(command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    os.write(ours, answer.encode())
-    assert process.wait(timeout=120) == 0
-    os.close(ours)
+    assert on_terminal(tmp_path, "install", "cursor", keys=answer).code == 0
     assert (tmp_path / ".cursor/mcp.json").exists() is written
 
 
@@ -434,8 +422,7 @@ def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Path, imported: bool) -> None:
-    key = "sk-abcdefghijklmnopqrst123456"
-    own = {"a": {"command": "a", "env": {"API_KEY": key}}, "plain": {"command": "p"}}
+    own = {"a": {"command": "a", "env": {"API_KEY": SECRET_KEY}}, "plain": {"command": "p"}}
     cursor = with_file(tmp_path, "cursor", json.dumps({"mcpServers": own}))
     inputs = [{"type": "promptString", "id": "gh-token"}, {"type": "promptString", "id": "x", "default": "y"}]
     asked = {
@@ -456,7 +443,7 @@ def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Pat
         "`cellblock secret set GH_TOKEN`, and `cellblock add` it with ${keyring:GH_TOKEN}",
     ):
         assert said in done.out
-    install(tmp_path, *both, "environment", more={"GH_TOKEN": "t", "API_KEY": key})
+    install(tmp_path, *both, "environment", GH_TOKEN="t", API_KEY=SECRET_KEY)
     assert {*read(cursor)["mcpServers"]} == {*read(vscode)["servers"]} == {"cellblock"}
     ours = read(tmp_path / OURS)["mcpServers"]
     assert ours["gh"]["env"] == {"T": "${env:GH_TOKEN}"} and ours["a"]["env"] == {"API_KEY": "${env:API_KEY}"}
@@ -483,7 +470,7 @@ def test_a_server_whose_own_references_stand_for_nothing_here_stays_with_its_cli
     assert "own" in why.lower() and "it would not start" in why
     for there in (tmp_path / "own", file.parent / "own"):
         there.write_text("A=1")
-    taken = install(tmp_path, *words, more={"OWN_VALUE": "set"})
+    taken = install(tmp_path, *words, OWN_VALUE="set")
     assert json.loads(taken.out)["clients"][0]["taken_over"] == ["own"], taken.out
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.state_dir import JOURNALS
 from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import command
 from support.entries import entry, for_tests, forked_server, ledger, plain_server, recorded, write_config
@@ -47,13 +46,11 @@ globalThis.__codemode_result__ = settled.map((one) => one.status === "fulfilled"
 """Where one call is refused and another allowed: the script waits for both, and so does its run."""
 
 
-def answers(questions: dict[str, Any], action: str = "accept") -> dict[str, Any]:
-    return {key: {"action": action, "content": {}} for key in questions}
+def accepted(questions: dict[str, Any], **content: str) -> dict[str, Any]:
+    return {key: {"action": "accept", "content": content} for key in questions}
 
 
 async def parked(folder: Path) -> list[dict[str, Any]]:
-    if not (folder / "s" / JOURNALS).exists():
-        return []
     return json.loads(await command(folder, "runs", "list", "--parked", "--json"))
 
 
@@ -85,12 +82,12 @@ async def test_an_approval_survives_the_death_of_everything(tmp_path: Path) -> N
     async with killed(tmp_path) as (served, word, questions, run_id):
         assert len(questions) == 2, "calls that are made at once are asked about together"
         assert texts(served, "echo") == ["before"] and texts(served, "give") == []
-        done = await came_back(served, word, answers(questions), SCRIPT)
+        done = await came_back(served, word, accepted(questions), SCRIPT)
         assert done["result"] == ["one", "two"], done
         assert done["usage"]["resumed"] == 1 and done["usage"]["runId"] == run_id
         assert [entry["message"].startswith("drawn 0.") for entry in done["logs"]] == [True]
         assert len(done["toolTrace"]) == 4
-        again = await ModernClient(served).back(word, answers(questions), SCRIPT)
+        again = await ModernClient(served).back(word, accepted(questions), SCRIPT)
         assert "no run that waits" in again["error"]["message"], "a word is good once"
         assert texts(served, "echo") == ["after", "before"] and texts(served, "give") == ["one", "two"]
         assert await parked(tmp_path) == []
@@ -111,11 +108,11 @@ async def test_words_that_are_refused(tmp_path: Path) -> None:
             "",
         )
         for client, wrong in ((eve, word), *((ann, one) for one in forged)):
-            refused = await client.back(wrong, answers(questions), SCRIPT)
+            refused = await client.back(wrong, accepted(questions), SCRIPT)
             assert "no run that waits" in refused["error"]["message"], (wrong, refused)
         # Answered in part: what has no answer was dismissed, and the script is told so.
         first = next(iter(questions))
-        came = (await came_back(served, word, answers({first: None}), EACH_SETTLES))["result"]
+        came = (await came_back(served, word, accepted({first: None}), EACH_SETTLES))["result"]
         assert sum("the user has not chosen" in one for one in came) == 1, came
         (given,) = texts(served, "give")
         assert given in came
@@ -142,14 +139,14 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
             assert "Nothing was answered." in terminal.text
         assert "still waits" in await command(tmp_path, "runs", "approve", run_id, "--call", first)
         assert "goes on" in await command(tmp_path, "runs", "deny", run_id)
-        audit = map(json.loads, (tmp_path / "s" / "audit.jsonl").read_text().splitlines())
+        audit = ledger(tmp_path / "s" / "audit.jsonl")
         decided = [(line["verdict"], line["by"]) for line in audit if line["event"] == "decision"]
         assert decided == [("accepted", "cli"), ("declined", "cli")]
         # The client comes back with its own answer, too late: it gets what became of the run, once.
-        allowed, denied = (await came_back(served, word, answers(questions), EACH_SETTLES))["result"]
+        allowed, denied = (await came_back(served, word, accepted(questions), EACH_SETTLES))["result"]
         assert allowed == "one" and "the user has said no" in denied
         assert texts(served, "give") == ["one"]
-        again = await ModernClient(served).back(word, answers(questions), SCRIPT)
+        again = await ModernClient(served).back(word, accepted(questions), SCRIPT)
         assert "no run that waits" in again["error"]["message"]
         assert f"Run {run_id} is over (ok)" in await command(tmp_path, "runs", "approve", run_id, code=2)
         assert json.loads(await command(tmp_path, "runs", "show", run_id, "--json"))["state"] == "ended"
@@ -189,7 +186,7 @@ async def test_the_policy_of_the_time_of_the_answer_counts(tmp_path: Path) -> No
         await until_parked(served)
     stricter: dict[str, Any] = {**SECTION, "policy": {"default": {"tools": ["plain.echo"]}}}
     async with daemon(tmp_path, **stricter) as served:
-        done = await came_back(served, word, answers(questions), SCRIPT)
+        done = await came_back(served, word, accepted(questions), SCRIPT)
         assert done["result"] is None and "give" in done["diagnostics"][0]["message"], done
         assert texts(served, "give") == []
 
@@ -300,10 +297,6 @@ async def questions_of(client: ModernClient, task: str) -> dict[str, Any]:
     return (await client.until_status(task, "input_required"))["inputRequests"]
 
 
-def accepted(questions: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: {"action": "accept", "content": {"name": name}} for key in questions}
-
-
 async def completed(client: ModernClient, task: str) -> dict[str, Any]:
     """What a task gives in the end."""
     return (await client.until_status(task, "completed"))["result"]["structuredContent"]
@@ -326,12 +319,12 @@ async def test_a_question_parks_its_run_and_is_answered_over_another_connection(
         refused = await ann.back(word, dict.fromkeys(questions, wrong), script)
         assert refused["error"]["code"] == -32602, refused
         assert "does not fit" in refused["error"]["message"] and "name" in refused["error"]["message"]
-    done = await came_back(served, word, accepted(questions, "Ann"), script)
+    done = await came_back(served, word, accepted(questions, name="Ann"), script)
     assert done["result"] == "accept Ann", done
     assert done["usage"]["resumed"] == 1 and done["usage"]["runId"] == run_id
     assert [call["ok"] for call in done["toolTrace"]] == [True, True]
     assert len(events(served, "call")) == before + 1
-    again = await ann.back(word, accepted(questions, "Eve"), script)
+    again = await ann.back(word, accepted(questions, name="Eve"), script)
     assert "no run that waits" in again["error"]["message"], again
 
 
@@ -349,7 +342,7 @@ async def test_a_task_asks_again_and_again_until_its_call_has_ended(served: Daem
         wrong = await ann.about(task, "update", inputResponses={key: {"action": "accept"}})
         assert wrong["error"]["code"] == -32602, wrong
         assert "result" in await ann.about(
-            task, "update", inputResponses={**late, **accepted(questions, name)}
+            task, "update", inputResponses={**late, **accepted(questions, name=name)}
         )
         # The next one has come, or none will.
         await ann.until(task, lambda found, key=key: key not in found.get("inputRequests", {}))
@@ -397,7 +390,7 @@ async def test_a_broker_that_is_killed_takes_the_call_with_it(tmp_path: Path) ->
         ann = ModernClient(served, TASKS)
         assert (await completed(ann, task))["result"] == "may_have_run"
         # Nobody is asked any more, and nothing is made again.
-        await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+        await ann.about(task, "update", inputResponses=accepted(questions, name="Ann"))
         assert len(events(served, "call")) == 1
 
 
@@ -416,14 +409,14 @@ async def test_answers_that_are_forged_or_of_another_kind(served: Daemon) -> Non
     assert "result" in await ann.about(task, "update", inputResponses=ignored)
     of_a_model = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"}
     for client, wrong in (
-        (eve, accepted(questions, "Eve")),
+        (eve, accepted(questions, name="Eve")),
         (ann, {key: {"roots": []}}),
         (ann, {key: of_a_model}),
     ):
         refused = await client.about(task, "update", inputResponses=wrong)
         assert refused["error"]["code"] == -32602, refused
     assert await questions_of(ann, task) == questions and len(events(served, "answer")) == answered
-    await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+    await ann.about(task, "update", inputResponses=accepted(questions, name="Ann"))
     assert (await completed(ann, task))["result"] == "accept Ann"
 
 
@@ -456,7 +449,7 @@ async def test_a_server_that_asks_too_often_or_too_much(served: Daemon) -> None:
         questions = found.get("inputRequests", {})
         assert len(questions) <= 8
         asked |= questions.keys()
-        await ann.about(task, "update", inputResponses=accepted(questions, "Ann"))
+        await ann.about(task, "update", inputResponses=accepted(questions, name="Ann"))
         await asyncio.sleep(PAUSE_SECONDS)
     counts = json.loads(found["result"]["structuredContent"]["result"])
     assert counts.pop("accept Ann") == len(asked) == 8 and sum(counts.values()) == 92
@@ -472,8 +465,10 @@ async def test_a_client_comes_back_for_a_run_whose_tool_asks_when_it_is_parked(s
     before = len(events(served, "call"))
     ann, script = ModernClient(served, FORMS), code("many", times=2, ms=1_000)
     word, first = await ann.asked(script)
-    second = (await ann.back(word, accepted(first, "Ann"), script))["result"]
+    second = (await ann.back(word, accepted(first, name="Ann"), script))["result"]
     assert second["resultType"] == "input_required" and not first.keys() & second["inputRequests"].keys()
-    done = await came_back(served, second["requestState"], accepted(second["inputRequests"], "Bob"), script)
+    done = await came_back(
+        served, second["requestState"], accepted(second["inputRequests"], name="Bob"), script
+    )
     assert json.loads(done["result"]) == {"accept Ann": 1, "accept Bob": 1}, done
     assert len(events(served, "call")) == before + 1

@@ -297,8 +297,7 @@ def test_a_rule_for_a_tool_that_its_server_lacks_is_told_wherever_the_tools_are_
     script = tmp_path / "script.js"
 
     def said(*words: object, code: int = 0) -> str:
-        done = in_this_process(*map(str, words), "--config", config, "--state-dir", tmp_path / "state")
-        assert done.code == code, done
+        done = in_this_process(*words, "--config", config, "--state-dir", tmp_path / "state", code=code)
         return done.out + done.err
 
     assert SLIP not in said("config", "check"), "nothing has ever known its tools"
@@ -388,7 +387,6 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
     before = fronts.recorded(front, tool="give")
     response = await asked.run(GIVE)
     assert response["result"] == {"path": "a"}, response
-    assert response["usage"]["approvalWaitMs"] >= 0
     assert fronts.recorded(front, tool="give") == before + 1
     (question,) = asked.questions
     assert "plain.give" in question and '{"path":"a"}' in question
@@ -522,13 +520,6 @@ async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
     told = len(asked.progress)
     await asked.run("await new Promise((done) => setTimeout(done, 400));")
     assert len(asked.progress) == told
-
-
-async def test_without_a_level_no_log_is_sent(fronts: Fronts) -> None:
-    for mode in ("auto", "legacy"):
-        async with fronts.client("http", mode) as asked:
-            assert (await asked.run("console.error('quiet');", told=True))["logs"][0]["message"] == "quiet"
-            assert asked.logs == []
 
 
 @pytest.mark.parametrize(("front", "mode"), [("http", "auto"), ("stdio", "legacy")])

@@ -117,9 +117,8 @@ async def test_policy_and_budgets_are_in_force(tmp_path: Path) -> None:
         with pytest.raises(MCPError, match="the policy for this client does not grant it"):
             await call(client, "fail")
     assert {line["tool"] for line in ledger(tmp_path / "ledger.jsonl") if line["event"] == "call"} == {"echo"}
-    lines = [json.loads(line) for line in (tmp_path / "state" / "audit.jsonl").read_text().splitlines()]
-    ends = [line for line in lines if line["event"] == "call_end"]
-    assert [line["ok"] for line in ends] == [True, True, False, False, False]
+    audit = ledger(tmp_path / "state" / "audit.jsonl")
+    assert [line["ok"] for line in audit if line["event"] == "call_end"] == [True, True, False, False, False]
 
 
 async def test_a_tool_that_is_not_as_pinned_is_not_there(tmp_path: Path) -> None:
@@ -350,9 +349,8 @@ async def test_one_server_gives_what_it_has_within_budgets_and_in_the_audit_log(
     ]
     assert ("resources/read", None, "note://a/2") in sent and ("prompts/get", "greet", None) in sent
     assert sum(method != "resources/templates/list" for method, *_ in sent) == 4
-    lines = [json.loads(line) for line in (tmp_path / "state" / "audit.jsonl").read_text().splitlines()]
-    ends = [(line["tool"], line["ok"]) for line in lines if line["event"] == "call_end"]
-    assert ends == [
+    audit = ledger(tmp_path / "state" / "audit.jsonl")
+    assert [(line["tool"], line["ok"]) for line in audit if line["event"] == "call_end"] == [
         ("resources/read", True),
         ("prompts/get", True),
         ("completion/complete", True),

@@ -13,15 +13,13 @@ import shutil
 import stat
 import subprocess
 from base64 import b64decode, b64encode
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.cellblock_zygote import forked_cellblock
-from support.commands import cellblock
+from support.commands import Said, cellblock
 from support.documents import ROOT
 from support.entries import CELLBLOCK, ledger, plain_server, tracker, write_config
 from support.http_daemon import TOOL, Daemon, daemon
@@ -36,23 +34,10 @@ globalThis.__codemode_result__ = { one, two, id: crypto.randomUUID() };
 SECRET = "c0rrect-horse-battery"
 
 
-def ran(folder: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+def ran(folder: Path, *arguments: object, code: int = 0) -> Said:
     """Runs `cellblock`, which is to end so, in a folder that is its home, too."""
-    done = subprocess.run(
-        [str(forked_cellblock()), *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Any:
-    return partial(ran, tmp_path)
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    return asyncio.run(cellblock(*arguments, code=code, env=env, cwd=folder))
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +46,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     config = write_config(folder, {"plain": plain_server()}, schemas={"unwrap": "bigint"})
     (folder / "script.js").write_text(SCRIPT)
     done = ran(folder, "record", "script.js", "-o", "run.cellrun", "--config", config)
-    assert "recorded: run.cellrun (2 requests)" in done.stderr
-    return folder / "run.cellrun", json.loads(done.stdout)
+    assert "recorded: run.cellrun (2 requests)" in done.err
+    return folder / "run.cellrun", json.loads(done.out)
 
 
 @pytest.fixture
@@ -72,11 +57,11 @@ def recorded(tmp_path: Path, made: tuple[Path, dict[str, Any]]) -> tuple[Path, d
 
 
 def test_a_recording_is_replayed_without_the_server(
-    recorded: tuple[Path, dict[str, Any]], command: Any
+    recorded: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     file, response = recorded
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    again = json.loads(command("replay", file).stdout)
+    again = json.loads(ran(tmp_path, "replay", file).out)
     assert again["result"]["two"] == {"a": "two", "big": 1234567890123456789}
     head = json.loads(file.read_text().splitlines()[0])
     versions = {"madeBy": head["made_by"], "deno": head["deno"]}
@@ -85,40 +70,40 @@ def test_a_recording_is_replayed_without_the_server(
     assert [again[part] for part in parts] == [response[part] for part in parts]
 
 
-def test_a_script_that_fails_is_replayed_with_its_name_in_all_places(command: Any, tmp_path: Path) -> None:
+def test_a_script_that_fails_is_replayed_with_its_name_in_all_places(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "fails.js").write_text("console.log(new Error('seen').stack);\nnull.x;\n")
-    response = json.loads(command("record", "work/fails.js", "-o", "run.cellrun", code=1).stdout)
+    response = json.loads(ran(tmp_path, "record", "work/fails.js", "-o", "run.cellrun", code=1).out)
     assert response["diagnostics"][0]["path"].startswith("work/fails.js:2:")
     assert "work/fails.js:1:" in response["logs"][0]["message"]
-    assert json.loads(command("replay", "run.cellrun").stdout)["replay"]["same"] is True
+    assert json.loads(ran(tmp_path, "replay", "run.cellrun").out)["replay"]["same"] is True
     # Another script has its own, and a name that JSON would write otherwise is none.
     (tmp_path / "other.js").write_text("null.x;")
-    tried = json.loads(command("replay", "run.cellrun", "--script", "other.js", code=1).stdout)
+    tried = json.loads(ran(tmp_path, "replay", "run.cellrun", "--script", "other.js", code=1).out)
     assert tried["diagnostics"][0]["path"].startswith("other.js:1:")
     head, *rest = (tmp_path / "run.cellrun").read_text().splitlines()
     odd = json.dumps(json.loads(head) | {"script_name": 'a", "b": "'})
     (tmp_path / "run.cellrun").write_text("\n".join([odd, *rest]))
-    found = json.loads(command("replay", "run.cellrun", code=1).stdout)
+    found = json.loads(ran(tmp_path, "replay", "run.cellrun", code=1).out)
     assert found["diagnostics"][0]["path"].startswith("script.js:2:")
 
 
-def test_a_file_that_was_there_is_its_owners_alone_after_it(command: Any, tmp_path: Path) -> None:
+def test_a_file_that_was_there_is_its_owners_alone_after_it(tmp_path: Path) -> None:
     file = tmp_path / "run.cellrun"
     file.write_text("old")
     file.chmod(0o644)
     (tmp_path / "script.js").write_text("console.log(1);")
-    command("record", "script.js", "-o", file.name)
+    ran(tmp_path, "record", "script.js", "-o", file.name)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().startswith('{"cellrun"')
 
 
-def test_no_link_is_followed_and_nothing_is_run_for_it(command: Any, tmp_path: Path) -> None:
+def test_no_link_is_followed_and_nothing_is_run_for_it(tmp_path: Path) -> None:
     (tmp_path / "another").write_text("kept")
     (tmp_path / "run.cellrun").symlink_to("another")
     (tmp_path / "script.js").write_text("console.log(1);")
-    done = command("record", "script.js", "-o", "run.cellrun", code=2)
-    assert "is a symbolic link" in done.stderr and done.stdout == ""
+    done = ran(tmp_path, "record", "script.js", "-o", "run.cellrun", code=2)
+    assert "is a symbolic link" in done.err and done.out == ""
     assert (tmp_path / "another").read_text() == "kept"
 
 
@@ -126,14 +111,14 @@ def test_no_link_is_followed_and_nothing_is_run_for_it(command: Any, tmp_path: P
     ("field", "name"), mostly([("deno", "Deno")], [("made_by", "Cellblock"), ("deno", "Deno")])
 )
 def test_a_replay_that_differs_names_the_versions_where_they_do(
-    recorded: tuple[Path, dict[str, Any]], command: Any, field: str, name: str
+    recorded: tuple[Path, dict[str, Any]], tmp_path: Path, field: str, name: str
 ) -> None:
     file, _ = recorded
     head, *calls, last = file.read_text().splitlines()
 
     def replayed(field: str, version: str, end: str) -> dict[str, Any]:
         file.write_text("\n".join([json.dumps(json.loads(head) | {field: version}), *calls, end]) + "\n")
-        return json.loads(command("replay", file, code=int(end != last)).stdout)["replay"]
+        return json.loads(ran(tmp_path, "replay", file, code=int(end != last)).out)["replay"]
 
     mine = json.loads(head)[field]
     other_end = last.replace('"two"', '"2"')
@@ -147,30 +132,28 @@ def test_a_replay_that_differs_names_the_versions_where_they_do(
     assert f"{name} {mine}" in found["reason"].split(";")[1], found
 
 
-def test_trace_until_and_another_script(
-    recorded: tuple[Path, dict[str, Any]], command: Any, tmp_path: Path
-) -> None:
+def test_trace_until_and_another_script(recorded: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     file, _ = recorded
-    beyond = command("replay", file, "--values", "--until", 3)
-    assert "it was not stopped: the script made 2 calls" in beyond.stderr
-    traced = json.loads(beyond.stdout)["replay"]["trace"]
+    beyond = ran(tmp_path, "replay", file, "--values", "--until", 3)
+    assert "it was not stopped: the script made 2 calls" in beyond.err
+    traced = json.loads(beyond.out)["replay"]["trace"]
     assert [(call["name"], call["place"], call["input"]) for call in traced] == [
         ("plain.echo", "script.js:2:39", {"a": 1}),
         ("plain.echo", "script.js:2:55", {"a": "two", "big": 1234567890123456789}),
     ]
-    response = json.loads(command("replay", file, "--trace", "--until", 2).stdout)
+    response = json.loads(ran(tmp_path, "replay", file, "--trace", "--until", 2).out)
     assert response["diagnostics"][0]["code"] == "REPLAY_STOPPED"
     assert "input" not in response["replay"]["trace"][0]
     (tmp_path / "other.js").write_text(SCRIPT.replace("id: crypto.randomUUID()", "id: 7"))
-    tried = json.loads(command("replay", file, "--script", "other.js").stdout)
+    tried = json.loads(ran(tmp_path, "replay", file, "--script", "other.js").out)
     assert (tried["result"]["id"], tried["replay"]["same"]) == (7, None)
     (tmp_path / "other.js").write_text(SCRIPT.replace("a: 1", "a: 2"))
-    tried = json.loads(command("replay", file, "--script", "other.js", code=1).stdout)
+    tried = json.loads(ran(tmp_path, "replay", file, "--script", "other.js", code=1).out)
     assert tried["diagnostics"][0]["code"] == "REPLAY_DIVERGED"
 
 
 def test_a_call_without_an_answer_is_made_where_that_is_wanted(
-    recorded: tuple[Path, dict[str, Any]], command: Any, tmp_path: Path
+    recorded: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     file, _ = recorded
     seen = tmp_path / "seen.jsonl"
@@ -186,25 +169,25 @@ def test_a_call_without_an_answer_is_made_where_that_is_wanted(
     plan["modules"][name] = f"data:text/javascript;base64,{b64encode(hostile.encode()).decode()}"
     file.write_text("\n".join([json.dumps(json.loads(head) | {"plan": plan}), *lines]))
     words = ("replay", file, "--script", "other.js", "--live-on-miss", "--config", config)
-    assert "nobody can be asked here" in command(*words, code=2).stderr
-    again = json.loads(command(*words, "--yes", "--trace").stdout)["replay"]
+    assert "nobody can be asked here" in ran(tmp_path, *words, code=2).err
+    again = json.loads(ran(tmp_path, *words, "--yes", "--trace").out)["replay"]
     assert again["live"] == [1] and [call["ok"] for call in again["trace"]] == [True, True]
     assert len([event for event in ledger(seen) if event.get("event") == "call"]) == 1, ledger(seen)
 
 
-def test_secrets_are_taken_out(command: Any, tmp_path: Path) -> None:
+def test_secrets_are_taken_out(tmp_path: Path) -> None:
     server = plain_server() | {"env": {"API_TOKEN": SECRET}}
     config = write_config(tmp_path, {"plain": server})
     (tmp_path / "script.js").write_text(SCRIPT.replace('"two"', f'"{SECRET}"'))
-    done = command("record", "script.js", "-o", "run.cellrun", "--config", config)
-    assert "secrets are taken out" in done.stderr and SECRET in done.stdout
+    done = ran(tmp_path, "record", "script.js", "-o", "run.cellrun", "--config", config)
+    assert "secrets are taken out" in done.err and SECRET in done.out
     assert SECRET not in (tmp_path / "run.cellrun").read_text()
-    assert json.loads(command("replay", "run.cellrun").stdout)["replay"]["exact"] is False
+    assert json.loads(ran(tmp_path, "replay", "run.cellrun").out)["replay"]["exact"] is False
 
 
-def test_a_script_that_is_not_started_is_not_recorded(command: Any, tmp_path: Path) -> None:
+def test_a_script_that_is_not_started_is_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "script.js").write_text("import 'nowhere';")
-    assert "nothing is recorded" in command("record", "script.js", "-o", "run.cellrun", code=1).stderr
+    assert "nothing is recorded" in ran(tmp_path, "record", "script.js", "-o", "run.cellrun", code=1).err
     assert not (tmp_path / "run.cellrun").exists()
 
 
@@ -288,8 +271,7 @@ def place(folder: Path) -> tuple[object, ...]:
 
 async def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command says that ends so."""
-    done = await cellblock(*words, *place(folder))
-    assert done.code == code, done
+    done = await cellblock(*words, *place(folder), code=code)
     return done.out if code == 0 else done.out + done.err
 
 
@@ -315,8 +297,8 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
         file = tmp_path / "kept" / "by_state.ts"
         literals = ("--param", "status=open", "--param", "kind=bug")
-        done = await cellblock("save", run_id, "by_state", *literals, *place(tmp_path))
-        assert done.code == 0 and f"kept by_state: 1 tool, in {file}. It runs" in done.err
+        done = await cellblock("save", run_id, "by_state", *literals, *place(tmp_path), code=0)
+        assert f"kept by_state: 1 tool, in {file}. It runs" in done.err
         text = file.read_text()
         assert "status: input.status, label: input.kind" in text and "of: input.status" in text
         assert '"readOnly": true' in text

@@ -60,8 +60,7 @@ class Installed:
         return done.stderr
 
     async def cellblock(self, *words: object) -> None:
-        done = await cellblock(*words, program=self.command, env=self.environment, cwd=self.home)
-        assert done.code == 0, done
+        await cellblock(*words, code=0, program=self.command, env=self.environment, cwd=self.home)
 
 
 @pytest.fixture

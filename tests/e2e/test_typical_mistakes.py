@@ -531,13 +531,6 @@ def test_of_what_a_daemon_does_not_start_a_named_server_hears_its_own(
     assert capsys.readouterr().err.count("warning") == 3
 
 
-def test_a_command_line_as_a_command_is_told_with_the_entry_to_write(places: dict[str, Any]) -> None:
-    (places["folder"] / "line.json").write_text(servers(command="npx -y foo"), encoding="utf-8")
-    code, output, _ = in_this_process("config", "check", "--config", "line.json")
-    assert code == 0
-    assert 'no shell reads this. Write "command": "npx", "args": ["-y", "foo"].' in output
-
-
 def test_servers_that_cannot_be_connected_say_why(places: dict[str, Any]) -> None:
     def filled(text: str) -> str:
         return text.replace("{web}", str(places["web"])).replace("{folder}", str(places["folder"]))

@@ -512,27 +512,6 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
     assert recorded(tmp_path / "one", tool="give") == 1 and recorded(tmp_path / "other", tool="give") == 0
 
 
-@pytest.mark.parametrize("left_by", ["a person", "a broker"])
-async def test_a_run_waits_until_its_server_has_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str
-) -> None:
-    is_there = tmp_path / "is-there"
-    is_there.touch()
-    plain = plain_server("--ledger", tmp_path / "ledger", "--start-when", is_there)
-    made_of = settings(tmp_path / "s", {"plain": plain}, **LIGHT, upstream={"connect_timeout_ms": 2000})
-    async with Broker(made_of) as made:
-        run_id = await parked(made, f'{IMPORTS["server"]} await give({{ text: "one" }});')
-    leave(made, run_id, by_a_broker=left_by == "a broker")
-    is_there.unlink()
-    monkeypatch.setattr("cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS", 0.0)
-    async with Broker(made_of) as other:
-        why = await why_not_here(other, run_id)
-        assert why.startswith("it needs the server plain, which is not connected here: it did not answer")
-        is_there.touch()
-        assert (await response_of(other, run_id)).ok
-    assert recorded(tmp_path / "ledger", tool="give") == 1
-
-
 @pytest.mark.thorough
 async def test_runs_without_room_leave_others_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

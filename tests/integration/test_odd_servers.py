@@ -35,7 +35,6 @@ from support.http_server import mcp_over_http, serving
 from support.responses import succeeded
 from support.waits import until, within
 
-COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
 HELLO = """
     import * as odd from "@codemode/servers/WAY";
     const out = [];
@@ -58,7 +57,7 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
 
 
 def started(way: str) -> dict[str, Any]:
-    return {"command": COMMAND[0], "args": [*COMMAND[1:], way]}
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "odd_server.py"), way]}
 
 
 async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
@@ -141,13 +140,8 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     )
     told = (*mute.warnings, "Its tool list ends at page 2, which it refused: no such cursor.")
     assert [sum(warning in text for text in records) for warning in told] == [1] * 6
-
-
-async def test_what_is_no_message_is_in_the_log_of_its_server(tmp_path: Path) -> None:
-    made = settings(tmp_path, {"mute": started("mute")})
-    async with ready(made):
-        said = upstream_log(made.state_dir / LOGS, "mute").read_text()
-        assert said.count("On its stdout is what is no message: ") == 1
+    own = upstream_log(odd.settings.state_dir / LOGS, "mute").read_text()
+    assert own.count("On its stdout is what is no message: ") == 1
 
 
 async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:

@@ -222,22 +222,6 @@ async def test_who_cannot_say_now_says_so_and_a_tool_at_work_holds_the_run(broke
     assert (await within(broker.resume(run_id, "accepted"))).result == {"result": 10}
 
 
-async def test_of_two_brokers_one_goes_on(broker: Broker, tmp_path: Path) -> None:
-    runs = [
-        await parked(broker, f"globalThis.__codemode_result__ = await write({{ n: {n} }});") for n in range(4)
-    ]
-    async with broker_on(tmp_path) as other:
-        said = await within(
-            asyncio.gather(
-                *(one.resume(run_id, "accepted") for run_id in runs for one in (broker, other)),
-                return_exceptions=True,
-            ),
-            60,
-        )
-    assert any(not isinstance(one, BaseException) for one in said)
-    assert {f"write {n}": 1 for n in range(4)} == MADE
-
-
 async def test_a_park_that_a_slow_disk_writes_too_late_is_ended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,24 +248,6 @@ globalThis.__codemode_result__ = await Promise.race([write({ n: 1 }), timeout]);
     response = await within(broker.run(IMPORTS + code, durable=True))
     assert response.result == "gave up" and not response.parked
     assert await broker.parked() == [] and MADE == {}
-
-
-async def test_a_run_that_is_cancelled_while_it_waits_is_not_left(broker: Broker) -> None:
-    begun = asyncio.Event()
-
-    async def asks(question: Question) -> Verdict:
-        begun.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    run = asyncio.create_task(
-        broker.run(IMPORTS + "await write({ n: 1 });", durable=True, grantee=Grantee("embedding", asks))
-    )
-    await within(begun.wait())
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    assert await broker.parked() == []
 
 
 async def test_where_nothing_can_be_written_the_run_ends_and_says_so(tmp_path: Path) -> None:

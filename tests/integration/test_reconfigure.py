@@ -141,21 +141,6 @@ async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
         succeeded(await broker.run(PID))
 
 
-async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path, gate: Holding) -> None:
-    def configured(**servers: object):  # type: ignore[no-untyped-def]
-        return settings(tmp_path / "s", servers, pool={"warm": 1, "capacity": 4})
-
-    async with ready(configured(plain=plain_server()), tools=[gate.tool]) as broker:
-        running = asyncio.create_task(broker.run(TWICE))
-        await until(lambda: gate.inside == 1, "it is called")
-        broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
-        # Nobody has run in between: the run is of the generation before the one that this change ends.
-        broker.reconfigure(configured(other=plain_server()))
-        await within(broker.settled())
-        gate.go_on.set()
-        assert len(set(succeeded(await within(running)))) == 1
-
-
 async def test_a_server_that_lacks_something_is_told_and_one_that_runs_goes_on(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
 

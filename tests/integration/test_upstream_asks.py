@@ -10,7 +10,7 @@ import json
 import logging
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,40 +52,35 @@ async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator
             yield broker
 
 
-@pytest.fixture(scope="module")
-async def stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    async with asking(tmp_path_factory.mktemp("stdio"), "stdio", "--older") as broker:
-        yield broker
+KINDS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "stdio": (["stdio", "--older"], {}),
+    "http": (["http", "--older"], {"call_timeout_ms": 3000}),
+    "newer": (["stdio"], {}),
+    "narrow": (["stdio", "--older"], {"passed_on": ["roots"]}),
+}
+"""Options of the server and of the broker for each transport, the newer revision, and what is not passed on."""
 
 
 @pytest.fixture(scope="module")
-async def http(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    async with asking(tmp_path_factory.mktemp("http"), "http", "--older", call_timeout_ms=3000) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    async with asking(tmp_path_factory.mktemp("newer"), "stdio") as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
-    async with asking(tmp_path_factory.mktemp("narrow"), "stdio", "--older", passed_on=["roots"]) as broker:
-        yield broker
+async def brokers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, Broker]]:
+    """One of each kind."""
+    async with AsyncExitStack() as stack:
+        yield {
+            kind: await stack.enter_async_context(asking(tmp_path_factory.mktemp(kind), *options, **upstream))
+            for kind, (options, upstream) in KINDS.items()
+        }
 
 
 @pytest.fixture(params=["stdio", "http"])
-def older(request: pytest.FixtureRequest) -> Broker:
+def older(request: pytest.FixtureRequest, brokers: dict[str, Broker]) -> Broker:
     """Each transport of the older revision."""
-    return request.getfixturevalue(request.param)
+    return brokers[request.param]
 
 
 @pytest.fixture(params=["stdio", "http", "newer"])
-def each(request: pytest.FixtureRequest) -> Broker:
+def each(request: pytest.FixtureRequest, brokers: dict[str, Broker]) -> Broker:
     """Each transport, and the newer revision."""
-    return request.getfixturevalue(request.param)
+    return brokers[request.param]
 
 
 class Person:
@@ -167,18 +162,18 @@ async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
     assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
 
 
-async def test_the_newer_revision_asks_in_rounds(newer: Broker) -> None:
-    ada = Person(newer, "ada")
+async def test_the_newer_revision_asks_in_rounds(brokers: dict[str, Broker]) -> None:
+    ada = Person(brokers["newer"], "ada")
     async with ada.client:
         assert await ada.call("input") == "accept ada"
     assert ada.asked == [("form", "asking: Who are you?")]
-    nobody = succeeded(await within(newer.run(script("input"))))
+    nobody = succeeded(await within(brokers["newer"].run(script("input"))))
     assert nobody.startswith("input of asking asks for input that it cannot have: There is no client"), nobody
 
 
-async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broker) -> None:
+async def test_over_http_each_client_is_asked_what_its_own_call_asks(brokers: dict[str, Broker]) -> None:
     """The call's own stream tells which it is for."""
-    ada, bob = Person(http, "ada"), Person(http, "bob")
+    ada, bob = Person(brokers["http"], "ada"), Person(brokers["http"], "bob")
     async with ada.client, bob.client:
         answers = await asyncio.gather(ada.call("elicit", ms=800), bob.call("elicit", ms=800))
     assert answers == ["accept ada", "accept bob"]
@@ -189,13 +184,13 @@ def under_way(broker: Broker) -> int:
 
 
 async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
-    stdio: Broker, tmp_path: Path
+    brokers: dict[str, Broker], tmp_path: Path
 ) -> None:
-    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    ada, bob = Person(brokers["stdio"], "ada"), Person(brokers["stdio"], "bob")
     done = tmp_path / "done"
     async with ada.client, bob.client:
         waiting = asyncio.create_task(bob.call("wait", file=str(done)))
-        await until(lambda: under_way(stdio) == 1, "Bob's call is under way")
+        await until(lambda: under_way(brokers["stdio"]) == 1, "Bob's call is under way")
         answer = await ada.call("elicit")
         assert answer.startswith("refused -32600: Calls of several clients"), answer
         done.touch()
@@ -204,16 +199,18 @@ async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
         assert await ada.call("elicit") == "accept ada", "alone again"
 
 
-async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) -> None:
-    slow = Person(http, "ada", wait=lambda: asyncio.sleep(3.5))
+async def test_the_calls_clock_stands_still_while_a_person_thinks(brokers: dict[str, Broker]) -> None:
+    slow = Person(brokers["http"], "ada", wait=lambda: asyncio.sleep(3.5))
     async with slow.client:
         assert await slow.call("elicit") == "accept ada"
 
 
 @pytest.mark.parametrize("mode", mostly(["auto"], ["legacy", "auto"]))
-async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, mode: str) -> None:
+async def test_the_runs_clock_stands_still_while_a_person_thinks(
+    brokers: dict[str, Broker], mode: str
+) -> None:
     """Of two questions at once, too: it goes on when both are answered. The time of the script itself counts."""
-    slow = Person(http, "ada", wait=lambda: asyncio.sleep(2.5), mode=mode)
+    slow = Person(brokers["http"], "ada", wait=lambda: asyncio.sleep(2.5), mode=mode)
     both = """
         import { elicit } from "@codemode/servers/asking";
         const said = await Promise.all([elicit({}), elicit({ ms: 200 })]);
@@ -230,8 +227,8 @@ async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, m
                 assert run.structured_content["result"] == ["accept ada"] * 2
 
 
-async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
-    ada = Person(narrow, "ada")
+async def test_what_is_not_passed_on_is_told_as_not_there(brokers: dict[str, Broker]) -> None:
+    ada = Person(brokers["narrow"], "ada")
     async with ada.client:
         answers = [await ada.call(tool) for tool in ("elicit", "sample", "roots")]
     assert [answer.partition(" ")[0] for answer in answers] == ["refused", "refused", "file:///ada"]
@@ -277,7 +274,7 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\x1b[2J")
 
 
-async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) -> None:
+async def test_a_client_that_wants_progress_gets_the_servers_too(brokers: dict[str, Broker]) -> None:
     told: list[str] = []
     heard = asyncio.Event()
 
@@ -286,7 +283,7 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
         if "asking.talk: 1 of 2 half" in told[-1]:
             heard.set()
 
-    async with Person(newer, "ada").client as client:
+    async with Person(brokers["newer"], "ada").client as client:
         work = asyncio.create_task(
             client.call_tool(
                 "codemode.run", {"code": script("talk", ms=20_000)}, progress_callback=on_progress
@@ -297,19 +294,21 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
         await asyncio.wait([work])
 
 
-async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_path: Path) -> None:
+async def test_a_call_that_was_given_up_asks_no_other_client(
+    brokers: dict[str, Broker], tmp_path: Path
+) -> None:
     """The last one here: for a minute it leaves a doubt."""
-    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    ada, bob = Person(brokers["stdio"], "ada"), Person(brokers["stdio"], "bob")
     now, done, answer = tmp_path / "now", tmp_path / "done", tmp_path / "now.answer"
     async with ada.client, bob.client:
         given_up = asyncio.create_task(
             ada.client.call_tool("codemode.run", {"code": script("late", file=str(now))})
         )
-        await until(lambda: under_way(stdio) == 1, "Ada's call is under way")
+        await until(lambda: under_way(brokers["stdio"]) == 1, "Ada's call is under way")
         given_up.cancel()
-        await until(lambda: under_way(stdio) == 0, "Ada's call was given up")
+        await until(lambda: under_way(brokers["stdio"]) == 0, "Ada's call was given up")
         waiting = asyncio.create_task(bob.call("wait", file=str(done)))
-        await until(lambda: under_way(stdio) == 1, "only Bob's call is under way")
+        await until(lambda: under_way(brokers["stdio"]) == 1, "only Bob's call is under way")
         now.touch()
         await until(answer.exists, "Ada's call goes on at the server, and asks")
         done.touch()

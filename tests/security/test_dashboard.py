@@ -14,6 +14,7 @@ import pytest
 from support.browser import WHERE_FROM, browser, browser_path
 from support.cellblock_zygote import forked_cellblock
 from support.http_daemon import MCP_HEADERS, Daemon, daemon
+from support.http_server import Answering, serving
 from support.parked_runs import WAITING, login, parked, waiting
 from support.waits import within
 
@@ -24,12 +25,6 @@ PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.
 async def plain(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     async with daemon(tmp_path_factory.mktemp("dashboard")) as running:
         yield running
-
-
-async def cookie_of(plain: Daemon) -> str:
-    code = await plain.ask("POST", "/dashboard/code", headers=plain.auth, body=b"")
-    login = await plain.ask("GET", json.loads(code.body)["path"])
-    return login.headers["set-cookie"].split(";")[0]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -48,7 +43,7 @@ async def test_not_without_the_token(plain: Daemon, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/dashboard/login?code=x"])
 async def test_not_from_a_hostile_page(plain: Daemon, path: str) -> None:
-    known = {"Cookie": await cookie_of(plain)}
+    known = {"Cookie": (await login(plain))[0]}
     for headers in (
         {"Host": f"evil.example:{plain.port}"},
         {"Origin": "https://evil.example"},
@@ -64,7 +59,7 @@ async def test_not_from_a_hostile_page(plain: Daemon, path: str) -> None:
 
 
 async def test_a_cookie_reads_the_dashboard_and_nothing_else(plain: Daemon) -> None:
-    cookie = {"Cookie": await cookie_of(plain)}
+    cookie = {"Cookie": (await login(plain))[0]}
     for method, path, body, status in (
         ("GET", "/dashboard/state", None, 200),
         ("GET", "/metrics", None, 401),
@@ -290,20 +285,15 @@ ATTACKS = """async (url) => {
 }"""
 
 
+class Evil(Answering):
+    def do_GET(self) -> None:
+        self.answer(200, b"<!doctype html><title>evil</title>", Content_Type="text/html")
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
 async def test_of_another_origin_nothing_is_read_framed_or_forged(tmp_path: Path) -> None:
-    async def evil(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        page = b"<!doctype html><title>evil</title>"
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page) + page
-        )
-        await writer.drain()
-        writer.close()
-
-    served_by = await asyncio.start_server(evil, "127.0.0.1", 0)
-    port = served_by.sockets[0].getsockname()[1]
-    async with served_by, daemon(tmp_path, auth={"keyring": "off"}) as served, browser() as chromium:
+    async with daemon(tmp_path, auth={"keyring": "off"}) as served, browser() as chromium:
         url = served.url.removesuffix("/mcp")
         context: Any = await chromium.new_context()
         context.set_default_timeout(60_000)
@@ -319,11 +309,12 @@ async def test_of_another_origin_nothing_is_read_framed_or_forged(tmp_path: Path
 
         context.on("response", answered)
         # The same site by its address, so that the cookie is sent where a browser would send it at all.
-        for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            hostile = await context.new_page()
-            await hostile.goto(f"http://{host}/")
-            tried = await hostile.evaluate(ATTACKS, url)
-            assert tried["read"].startswith("TypeError") and tried["script"] == "refused", tried
-            assert "plain" not in tried["frame"], tried
+        with serving(Evil) as address:
+            for place in (address, address.replace("127.0.0.1", "localhost")):
+                hostile = await context.new_page()
+                await hostile.goto(f"http://{place}/")
+                tried = await hostile.evaluate(ATTACKS, url)
+                assert tried["read"].startswith("TypeError") and tried["script"] == "refused", tried
+                assert "plain" not in tried["frame"], tried
         forged = {path: status for path, status in statuses.items() if path.startswith("/")}
         assert len(forged) >= 5 and set(forged.values()) <= {401, 403}, forged

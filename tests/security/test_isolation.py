@@ -32,7 +32,7 @@ from security.native.harness import Native, attack, let_loose, steps
 from support.brokers import host_of
 from support.entries import settings
 from support.params import mostly
-from support.processes import alive, command_line, gone, launchers_of, parent_of, workers_of
+from support.processes import alive, gone, launchers_of, parent_of, workers_of
 from support.responses import error_of, succeeded
 from support.waits import steady, until, warmed, within
 from support.worker_owner import booted, make_run, run_one, script
@@ -40,19 +40,20 @@ from support.worker_owner import booted, make_run, run_one, script
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
 
 
-async def deno_of(broker: Broker) -> psutil.Process:
-    """The one warm Deno of a broker's host, booted and under its limits."""
+async def denos_of(broker: Broker, count: int = 1) -> list[psutil.Process]:
+    """So many warm Denos of a broker's host, booted and under their limits."""
     found: list[psutil.Process] = []
 
-    def one_that_is_booted() -> bool:
+    def are_booted() -> bool:
         found[:] = workers_of(broker.host_pid)
         try:
-            return len(found) == 1 and found[0].rlimit(psutil.RLIMIT_NOFILE)[0] == confinement.MAX_OPEN_FILES
+            limits = [one.rlimit(psutil.RLIMIT_NOFILE)[0] for one in found]
         except psutil.Error:
             return False
+        return limits == [confinement.MAX_OPEN_FILES] * count
 
-    await until(one_that_is_booted, "one worker, booted")
-    return found[0]
+    await until(are_booted, f"{count} workers, booted")
+    return found
 
 
 def lines_of(pid: int, name: str) -> list[str]:
@@ -65,7 +66,7 @@ async def required(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Br
     folder = tmp_path_factory.mktemp("required")
     pool = {"warm": 1, "reuse": "never"}
     async with Broker(settings(folder, isolation="required", pool=pool)) as broker:
-        first = await deno_of(broker)
+        [first] = await denos_of(broker)
         assert (await broker.run("globalThis.__codemode_result__ = 1")).result == 1
         await gone([first])
         yield broker
@@ -79,13 +80,15 @@ def unchanged_choice() -> Iterator[None]:
 
 @pytest.mark.parametrize("namespace", ["user", "pid", "net", "ipc", "uts", "mnt"])
 async def test_a_worker_has_namespaces_of_its_own(required: Broker, namespace: str) -> None:
-    worker = namespaces((await deno_of(required)).pid, (namespace,))
+    worker = namespaces((await denos_of(required))[0].pid, (namespace,))
     assert worker not in [namespaces(pid, (namespace,)) for pid in (os.getpid(), required.host_pid)]
 
 
 async def test_a_worker_has_no_capability_no_new_privileges_and_a_filter(required: Broker) -> None:
     status = dict(
-        line.split(":\t", 1) for line in lines_of((await deno_of(required)).pid, "status") if ":\t" in line
+        line.split(":\t", 1)
+        for line in lines_of((await denos_of(required))[0].pid, "status")
+        if ":\t" in line
     )
     capabilities = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     wanted = {**dict.fromkeys(capabilities, "0" * 16), "NoNewPrivs": "1", "Seccomp": "2"}
@@ -95,7 +98,7 @@ async def test_a_worker_has_no_capability_no_new_privileges_and_a_filter(require
 async def test_the_root_of_a_worker_has_deno_and_its_libraries_and_cannot_be_written(
     required: Broker,
 ) -> None:
-    worker = (await deno_of(required)).pid
+    worker = (await denos_of(required))[0].pid
     root = Path(f"/proc/{worker}/root")
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}  # noqa: ASYNC240
     assert {name for name in files if not name.startswith(("lib", "worker/", "deno_dir/", "usr/lib"))} == {
@@ -106,12 +109,12 @@ async def test_the_root_of_a_worker_has_deno_and_its_libraries_and_cannot_be_wri
 
 
 async def test_a_worker_has_no_network_interface_but_loopback(required: Broker) -> None:
-    lines = lines_of((await deno_of(required)).pid, "net/dev")[2:]
+    lines = lines_of((await denos_of(required))[0].pid, "net/dev")[2:]
     assert [line.split(":")[0].strip() for line in lines] == ["lo"]
 
 
 async def test_the_limits_that_never_change_are_on_the_worker(required: Broker) -> None:
-    limits = lines_of((await deno_of(required)).pid, "limits")
+    limits = lines_of((await denos_of(required))[0].pid, "limits")
     for name, value in (("core file size", 0), ("file size", 0), ("open files", confinement.MAX_OPEN_FILES)):
         [line] = [line for line in limits if line.startswith(f"Max {name}")]
         assert line.split()[-3:-1] == [str(value)] * 2
@@ -128,7 +131,7 @@ async def test_the_host_says_which_layers_are_in_force(required: Broker) -> None
 async def test_off_runs_without_and_says_so(tmp_path: Path) -> None:
     async with Broker(settings(tmp_path / "state", isolation="off", pool={"warm": 1})) as broker:
         # Before the run: its worker is killed after it, at a moment of the host's.
-        worker = namespaces((await deno_of(broker)).pid, ("net",))
+        worker = namespaces((await denos_of(broker))[0].pid, ("net",))
         assert (await broker.run("globalThis.__codemode_result__ = 2")).result == 2
         assert worker == namespaces(broker.host_pid, ("net",)) == namespaces(os.getpid(), ("net",))
         [hello] = broker.hosts
@@ -290,21 +293,9 @@ def namespaces(pid: int, names: tuple[str, ...]) -> list[str]:
     return [str(Path(f"/proc/{pid}/ns/{name}").readlink()) for name in names]
 
 
-async def two(broker: Broker) -> list[psutil.Process]:
-    await warmed(broker)
-    found: list[psutil.Process] = []
-
-    def booted() -> bool:
-        found[:] = [one for one in workers_of(broker.host_pid or 0) if command_line(one)[:1] == ["/deno"]]
-        return len(found) >= 2
-
-    await until(booted, "two workers")
-    return found[:2]
-
-
 async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp_path: Path) -> None:
     async with Broker(settings(tmp_path, isolation="required", pool={"warm": 2})) as broker:
-        first, second = await two(broker)
+        first, second = await denos_of(broker, 2)
         host = broker.host_pid
         for name, one, other in zip(
             OWN, namespaces(first.pid, OWN), namespaces(second.pid, OWN), strict=True

@@ -6,7 +6,7 @@ a session of its own; it begins with random numbers, streams and signals of its 
 lacks: the hash seed and `sys.flags`; its caller's limits, terminal and group; its words and environment in `/proc`; an
 interpreter that takes its modules apart at the end. Tests of those, of how a process begins and dies and of what is
 below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK tests` shows them. What is said here is
-tested in test_cellblock_zygote.py.
+tested in test_cli_streams.py.
 
 Servers that tests write with the MCP SDK take as long to import it; they are forked, too. So are the worker hosts of
 forked commands and, in tests/integration and tests/unit/broker, of brokers in this process, but for tests marked

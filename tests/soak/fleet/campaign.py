@@ -101,7 +101,7 @@ class Campaign:
             capacity=4,
             servers={
                 "ledger": plain_server("--ledger", folder / "ledger.jsonl"),
-                **shared.servers(folder / "ledger.jsonl"),
+                shared.METERED: plain_server("--ledger", folder / "ledger.jsonl"),
             },
             settings={
                 "typecheck": "off",

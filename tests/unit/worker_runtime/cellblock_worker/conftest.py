@@ -1,9 +1,11 @@
 """Fixtures of the worker host's tests."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cellblock_worker.confinement import confinement
 from support.fake_worker import FakeWorkers
 from support.scripted_broker import StartHost
 
@@ -23,3 +25,12 @@ def serve(start_host: StartHost, fake_workers: FakeWorkers) -> StartHost:
         return start_host(**changes)
 
     return start
+
+
+@pytest.fixture
+def contexts() -> Iterator[None]:
+    """Workers boot so that they can have several runs."""
+    if not confinement.use_contexts(True):
+        pytest.skip("this system keeps no kernel limits")
+    yield
+    confinement.use_contexts(False)

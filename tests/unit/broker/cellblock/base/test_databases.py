@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +113,9 @@ def test_a_commit_that_nobody_has_answered_is_found_out(
         cutting.cuts = False
         database = PostgresDatabase(server, "things", MIGRATIONS)
         cutting.cuts = True
-        if after:
+        with nullcontext() if after else pytest.raises(Away):
             add(database, "one")
-        else:
-            with pytest.raises(Away):
-                add(database, "one")
-            assert not database.came_through()
+        assert not database.came_through()
         assert not cutting.cuts, "nothing was cut"
         assert database.rows("SELECT name FROM things") == ([("one",)] if after else [])
         add(database, "two")

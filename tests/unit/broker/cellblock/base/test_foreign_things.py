@@ -84,10 +84,9 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
 
     def audit() -> None:
         AuditLog(["calls"], state).close()
-        file = PrivateFile(state / "audit.jsonl", max_bytes=100, keep=1)
-        for _ in range(5):
-            file.write(b'{"time": 1234567890}\n' * 2)
-        file.close()
+        with contextlib.closing(PrivateFile(state / "audit.jsonl", max_bytes=100, keep=1)) as file:
+            for _ in range(5):
+                file.write(b'{"time": 1234567890}\n' * 2)
 
     async def outputs() -> None:
         async with keeping(OutputSettings(inline_bytes=1024), LocalStore(state)) as place:

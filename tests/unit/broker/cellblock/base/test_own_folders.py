@@ -60,23 +60,21 @@ def parent(tmp_path: Path) -> Path:
 
 
 def test_it_is_private_and_goes_with_what_is_its_own(parent: Path) -> None:
-    one, other = OwnFolder(parent, CONTENTS), OwnFolder(parent, CONTENTS)
-    assert names(parent) == sorted([one.path.name, other.path.name])
-    assert {path.stat().st_mode & 0o777 for path in (parent, one.path)} == {0o700}
-    (one.path / "7").touch()
-    one.close()
-    assert names(parent) == [other.path.name]
-    other.close()
+    with closing(OwnFolder(parent, CONTENTS)) as other:
+        with closing(OwnFolder(parent, CONTENTS)) as one:
+            assert names(parent) == sorted([one.path.name, other.path.name])
+            assert {path.stat().st_mode & 0o777 for path in (parent, one.path)} == {0o700}
+            (one.path / "7").touch()
+        assert names(parent) == [other.path.name]
     assert names(parent) == []
 
 
 def test_a_killed_ones_folder_goes_and_a_living_ones_stays(parent: Path) -> None:
     left = killed(parent)
-    living = OwnFolder(parent, CONTENTS)
-    assert [is_living(parent, path.name) for path in (left, living.path)] == [False, True]
-    remove_stale(parent, CONTENTS)
-    assert names(parent) == [living.path.name]
-    living.close()
+    with closing(OwnFolder(parent, CONTENTS)) as living:
+        assert [is_living(parent, path.name) for path in (left, living.path)] == [False, True]
+        remove_stale(parent, CONTENTS)
+        assert names(parent) == [living.path.name]
     assert names(parent) == []
     remove_stale(parent / "none", CONTENTS)
 
@@ -311,6 +309,16 @@ def test_one_that_others_may_write_to_is_refused_with_what_to_do(
     assert names(tmp_path) == []
 
 
+@contextmanager
+def another_user() -> Generator[None]:
+    """Has this process be another user."""
+    os.seteuid(12345)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_is_refused_roots(tmp_path: Path) -> None:
     # Wherever the folders of tests are: the other user must come as far.
@@ -318,17 +326,8 @@ def test_another_user_is_refused_roots(tmp_path: Path) -> None:
         if folder.stat().st_mode & 0o5 != 0o5:
             folder.chmod(0o755)
     (tmp_path / "state").mkdir()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgroups([])
-            os.setuid(12345)
-            prepare_state_dir(tmp_path / "state")
-        except ConfigError as error:
-            os._exit(7 if "belongs to another user (uid 0)" in str(error) else 1)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with another_user(), pytest.raises(ConfigError, match=r"belongs to another user \(uid 0\)"):
+        prepare_state_dir(tmp_path / "state")
 
 
 def test_one_that_its_group_may_write_to_is_a_warning(
@@ -379,14 +378,13 @@ def place(state_dir: Path) -> Path:
 
 def test_it_is_private_reached_and_removed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    made = ListeningSocket(tmp_path, ADDRESS)
-    socket_and_folder = (place(tmp_path), place(tmp_path).parent)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in socket_and_folder] == [0o600, 0o700]
-    connected(tmp_path, ADDRESS).close()
-    accepted, _ = made.socket.accept()
-    with accepted:
-        refuse_strangers(accepted)
-    made.close()
+    with closing(ListeningSocket(tmp_path, ADDRESS)) as made:
+        socket_and_folder = (place(tmp_path), place(tmp_path).parent)
+        assert [stat.S_IMODE(path.stat().st_mode) for path in socket_and_folder] == [0o600, 0o700]
+        connected(tmp_path, ADDRESS).close()
+        accepted, _ = made.socket.accept()
+        with accepted:
+            refuse_strangers(accepted)
     assert not place(tmp_path).exists()
     with pytest.raises(FileNotFoundError):
         connected(tmp_path, ADDRESS)
@@ -452,15 +450,11 @@ def test_its_path_may_be_longer_than_the_system_takes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
 def test_another_user_is_a_stranger_at_both_ends(tmp_path: Path) -> None:
-    with closing(ListeningSocket(tmp_path, ADDRESS)), socket.socket(socket.AF_UNIX) as theirs:
-        os.seteuid(4711)
-        try:
-            # As one that has got in all the same: over an open descriptor, say.
-            ours, other = socket.socketpair()
-            with pytest.raises(PermissionError):
-                theirs.connect(str(place(tmp_path)))
-        finally:
-            os.seteuid(0)
+    with closing(ListeningSocket(tmp_path, ADDRESS)), socket.socket(socket.AF_UNIX) as theirs, another_user():
+        # As one that has got in all the same: over an open descriptor, say.
+        ours, other = socket.socketpair()
+        with pytest.raises(PermissionError):
+            theirs.connect(str(place(tmp_path)))
     for end in (ours, other):
-        with end, pytest.raises(Stranger, match="uid 4711"):
+        with end, pytest.raises(Stranger, match="uid 12345"):
             refuse_strangers(end)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -429,20 +430,15 @@ def test_a_value_is_what_its_text_says(text: str, is_what: str) -> None:
 
 
 def test_each_object_has_its_own_and_the_one_unused_for_longest_goes() -> None:
-    made: list[list[int]] = []
-
-    def make(item: list[int], more: int = 0) -> tuple[int, int]:
-        made.append(item)
-        return len(item), more
-
+    make = Mock(side_effect=lambda item, more=0: (len(item), more))
     kept = KeptByIdentity(make, 2)
     one, alike, third = [1], [1], [1, 2]
     assert kept.get_or_make(one, 5) == (1, 5)
     assert kept.get_or_make(alike) == (1, 0)
     assert kept.get_or_make(one) is kept.get_or_make(one, 7)
     assert kept.get_or_make(third) == (2, 0) and kept.size == 2
-    assert kept.get_or_make(one) == (1, 5) and len(made) == 3
-    assert kept.get_or_make(alike) == (1, 0) and made[3] is alike
+    assert kept.get_or_make(one) == (1, 5) and make.call_count == 3
+    assert kept.get_or_make(alike) == (1, 0) and make.call_args.args[0] is alike
 
 
 def test_the_value_that_was_set_before_all_others_goes() -> None:

@@ -209,11 +209,6 @@ def test_what_it_looks_like() -> None:
     ]
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("environment", "screen", "expected"),
     [
@@ -234,7 +229,8 @@ def test_when_there_is_colour(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    stream = Screen() if screen else io.StringIO()
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: screen)
     assert is_coloured(stream) is expected
     assert Painter(stream)("x", "bold", "red") == ("\x1b[1;31mx\x1b[0m" if expected else "x")
     assert Painter(stream)("") == ""

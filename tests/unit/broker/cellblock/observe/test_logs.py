@@ -8,7 +8,7 @@ import logging
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import Mock
@@ -128,11 +128,10 @@ async def play(run: HostedRun) -> None:
 async def lines_of(
     world: World, folder: Path, played: Play = play, *values: Literal["inputs", "outputs"]
 ) -> list[dict[str, Any]]:
-    audit = AuditLog(["calls", *values], folder)
-    world.events.add(audit)
-    await world.host(played)
-    assert (await world.run(CODE)).ok
-    audit.close()
+    with closing(AuditLog(["calls", *values], folder)) as audit:
+        world.events.add(audit)
+        await world.host(played)
+        assert (await world.run(CODE)).ok
     return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
 
 
@@ -211,11 +210,10 @@ async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_pat
     ]
 
 
-async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: Path) -> None:
-    world, audit = make_world(), AuditLog([], tmp_path)
-    world.events.add(audit)
-    world.events.decided(Decision(run="a1", verdict="accepted", calls=(1, 2), by="token"))
-    audit.close()
+async def test_a_decision_is_a_line_of_its_own(world: World, tmp_path: Path) -> None:
+    with closing(AuditLog([], tmp_path)) as audit:
+        world.events.add(audit)
+        world.events.decided(Decision(run="a1", verdict="accepted", calls=(1, 2), by="token"))
     (line,) = [json.loads(line) for line in (tmp_path / FILE_NAME).read_text().splitlines()]
     assert line.pop("time").endswith("Z")
     assert line == {"event": "decision", "run": "a1", "verdict": "accepted", "calls": [1, 2], "by": "token"}
@@ -329,10 +327,10 @@ def lines_in(folder: Path, name: str = "log") -> list[str]:
 
 
 def test_lines_come_in_order_and_the_files_stay_small_and_private(tmp_path: Path) -> None:
-    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=2), "log", max_batch_bytes=512)
-    for number in range(2000):
-        writer.put(lambda number=number: f"line {number}")
-    writer.close()
+    file = PrivateFile(tmp_path / "log", max_bytes=4096, keep=2)
+    with closing(LineWriter(file, "log", max_batch_bytes=512)) as writer:
+        for number in range(2000):
+            writer.put(lambda number=number: f"line {number}")
     kept = sorted(tmp_path.iterdir())
     assert [file.name for file in kept] == ["log", "log.1", "log.2"]
     assert all(file.stat().st_size <= 4096 and stat.S_IMODE(file.stat().st_mode) == 0o600 for file in kept)
@@ -344,19 +342,17 @@ def test_lines_come_in_order_and_the_files_stay_small_and_private(tmp_path: Path
 def test_it_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("old\n")
     (tmp_path / "log").chmod(0o644)
-    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")
-    writer.put(lambda: "new")
-    writer.close()
+    with closing(LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")) as writer:
+        writer.put(lambda: "new")
     assert lines_in(tmp_path) == ["old", "new"]
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
 
 
 def test_it_follows_when_another_one_puts_the_file_aside(tmp_path: Path) -> None:
-    one, two = (PrivateFile(tmp_path / "log", max_bytes=4096, keep=3) for _ in range(2))
-    for number in range(300):
-        (one if number % 3 else two).write(b"%029d\n" % number)
-    one.close()
-    two.close()
+    one, two = (closing(PrivateFile(tmp_path / "log", max_bytes=4096, keep=3)) for _ in range(2))
+    with one as here, two as there:
+        for number in range(300):
+            (here if number % 3 else there).write(b"%029d\n" % number)
     assert lines_in(tmp_path) == [f"{number:029}" for number in range(300)]
     assert all(file.stat().st_size <= 4096 for file in tmp_path.iterdir())
 
@@ -371,11 +367,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    with Path("/dev/full").open("wb", buffering=0) as full:
-        writer = LineWriter(full, "the log", max_batch_bytes=8)
+    with (
+        Path("/dev/full").open("wb", buffering=0) as full,
+        closing(LineWriter(full, "the log", max_batch_bytes=8)) as writer,
+    ):
         for _ in range(50):
             writer.put(lambda: "a line")
-        writer.close()
     assert capfd.readouterr().err == "cellblock: the log cannot be written: No space left on device\n"
 
 
@@ -405,8 +402,7 @@ def test_a_hung_disk_costs_lines_and_no_memory(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_line_that_cannot_be_made_ends_nothing(tmp_path: Path) -> None:
-    writer = LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")
-    writer.put(Mock(side_effect=ValueError("secret text")))
-    writer.put(lambda: "\ud800 lone")
-    writer.close()
+    with closing(LineWriter(PrivateFile(tmp_path / "log", max_bytes=4096, keep=1), "log")) as writer:
+        writer.put(Mock(side_effect=ValueError("secret text")))
+        writer.put(lambda: "\ud800 lone")
     assert lines_in(tmp_path) == ["a line could not be made: ValueError", "? lone"]

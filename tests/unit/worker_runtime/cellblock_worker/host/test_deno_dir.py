@@ -25,8 +25,6 @@ WANTED = asyncio.Event()
 WANTED.set()
 BOUND_SECONDS = 120.0
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def wrapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -91,16 +89,10 @@ async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> N
     assert contents(filled) == before
 
 
-async def test_it_has_all_files_that_workers_boot_from(wrapped: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("contexts")
+async def test_it_has_all_files_that_workers_boot_from(filled: Path, tmp_path: Path) -> None:
     """A host that may reuse processes has two kinds of workers."""
-    assert confinement.use_contexts(True)
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, WANTED, shown)
-    try:
-        await owner.serve()
-        copy = shutil.copytree(tmp_path / deno_dir.FOLDER_NAME / "shown", tmp_path / "copy")
-    finally:
-        owner.close()
-        confinement.use_contexts(False)
+    copy = shutil.copytree(filled, tmp_path / "copy")
     with contextlib.closing(sqlite3.connect(copy / "dep_analysis_cache_v2")) as known:
         of_modules = {specifier for (specifier,) in known.execute("SELECT specifier FROM moduleinfocache")}
     for name in (confinement.BOOT_SCRIPT, confinement.CONTEXTS_SCRIPT):

@@ -3,7 +3,6 @@ owner alone, and refused when anybody else could have read or written them."""
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,8 @@ SERVER = "ab" * 32
 
 
 @pytest.fixture
-def context() -> Iterator[Any]:
-    made: Any = zmq.Context(io_threads=1)
-    yield made
-    made.destroy(linger=0)
-
-
-@pytest.fixture
-def dealer(context: Any) -> Any:
-    return context.socket(zmq.DEALER)
+def dealer(zmq_context: Any) -> Any:
+    return zmq_context.socket(zmq.DEALER)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +77,9 @@ def test_the_bounds_are_set_on_the_socket(made: KeyPair, dealer: Any) -> None:
     assert 0 < dealer.getsockopt(zmq.RECONNECT_IVL) < dealer.getsockopt(zmq.RECONNECT_IVL_MAX) <= 5000
 
 
-async def test_a_host_does_not_dial_a_bare_tcp_endpoint(context: Any) -> None:
+async def test_a_host_does_not_dial_a_bare_tcp_endpoint(zmq_context: Any) -> None:
     with pytest.raises(EndpointError, match="only with keys"):
-        Host(config("tcp://127.0.0.1:9"), context).announce()
+        Host(config("tcp://127.0.0.1:9"), zmq_context).announce()
 
 
 @pytest.mark.parametrize(

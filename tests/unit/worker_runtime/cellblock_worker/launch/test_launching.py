@@ -1,6 +1,9 @@
 """The launcher: children of this process, watched over by another one; and one such child: pipes, unread stdin, output
-floods, kill, reap, no descriptor left. Real small children. And a process that is started while its starter may be
-cancelled at any of its steps."""
+floods, kill, reap, no descriptor left. Real small children.
+
+And a process that is started while its starter may be cancelled at any of its steps; one from its start to its end:
+what it reads, what it says, and what becomes of one that stays; and processes that die with their parent, also with
+one that dies before they have asked for it."""
 
 import asyncio
 import inspect
@@ -20,6 +23,8 @@ import psutil
 import pytest
 
 from cellblock_worker.base import lifetime
+from cellblock_worker.confinement.confinement import Launch
+from cellblock_worker.confinement.selftest import run_once
 from cellblock_worker.launch import launching, spawning
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launcher import LOOK_ORDERS
@@ -528,3 +533,127 @@ asyncio.run(main())
 def test_a_limit_on_processes_is_told() -> None:
     done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=120)
     assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr
+
+
+def shell(script: str) -> Launch:
+    return Launch(["/bin/sh", "-c", script])
+
+
+async def test_it_reads_what_it_is_given_and_says_how_it_ended() -> None:
+    done = await run_once(shell("cat; echo '  bad luck ' >&2; exit 3"), BOUND, b"given")
+    assert (done.returncode, done.output, done.stderr_text) == (3, b"given", "bad luck")
+
+
+async def test_nothing_given_is_an_end_of_input() -> None:
+    assert (await run_once(shell("cat; echo end"), BOUND)).output == b"end\n"
+
+
+async def test_past_its_time_it_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError):
+        await run_once(shell(f"echo $$ > {tmp_path}/pid; sleep 600 & wait"), 0.5)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_cancelled_caller_leaves_none_behind_and_what_has_left_its_group_ends_with_its_input(
+    tmp_path: Path,
+) -> None:
+    # As a Deno does whose bubblewrap is killed before it has asked to die with it.
+    before, file = psutil.Process().children(), tmp_path / "pid"
+    child = f"setsid sh -c 'echo $$ > {file}.new; mv {file}.new {file}; sleep 0.5; exec cat' <&3 &"
+    running = asyncio.create_task(run_once(shell(f"exec 3<&0; {child} sleep 600"), BOUND, b"x" * (1 << 20)))
+    await until(file.exists, "a child")
+    left = psutil.Process(int(file.read_text()))
+    since = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert time.monotonic() - since < REAP_BOUND_SECONDS
+    assert psutil.Process().children() == before, "none of its own is left behind"
+    await gone([left])
+
+
+async def test_its_descriptors_are_closed_even_when_it_cannot_be_started() -> None:
+    reader, writer = os.pipe()
+    with pytest.raises(OSError, match="no-such-program"):
+        await run_once(Launch(["/no-such-program"], (reader,), wrapped=True), BOUND)
+    os.close(writer)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(reader)
+
+
+with_setpriv = pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+
+LIVES = """
+import subprocess, sys, time
+from cellblock_worker.base import lifetime
+child = subprocess.Popen(lifetime.dying_with_this(["sleep", "600"]), stdin=subprocess.DEVNULL)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@with_setpriv
+async def test_a_child_dies_with_its_killed_parent() -> None:
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", LIVES, stdout=subprocess.PIPE)
+    child = psutil.Process(int(await parent.stdout.readline()))
+    await until(lambda: child.name() == "sleep", "it has begun")
+    parent.kill()
+    await parent.wait()
+    await gone([child])
+
+
+@with_setpriv
+@pytest.mark.parametrize("stop_in", ["setpriv", "sh"])
+def test_a_child_whose_parent_died_before_it_asked_does_not_begin(stop_in: str) -> None:
+    # The parent's pid is that of a process which is gone, just as if it had died in between.
+    argv = lifetime.dying_with_this(["sleep", "600"])
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    guarded = [str(dead.pid) if part == str(os.getpid()) else part for part in argv]
+    command = guarded if stop_in == "setpriv" else guarded[guarded.index("/bin/sh") :]
+    assert subprocess.run(command, timeout=BOUND).returncode == 1
+
+
+@with_setpriv
+def test_arguments_and_descriptors_arrive_as_they_are() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"sent")
+    os.close(writer)
+    program = """
+import json, os, sys
+print(json.dumps([os.read(int(sys.argv[1]), 9).decode(), sys.argv[2:], os.getpid()]))
+"""
+    argv = [sys.executable, "-c", program, str(reader), "a b", "", "$HOME", "--", "'\""]
+    with subprocess.Popen(
+        lifetime.dying_with_this(argv), stdout=subprocess.PIPE, text=True, pass_fds=[reader]
+    ) as process:
+        os.close(reader)
+        output, _ = process.communicate(timeout=BOUND)
+    assert output.strip() == f'["sent", ["a b", "", "$HOME", "--", "\'\\""], {process.pid}]'
+
+
+@with_setpriv
+def test_the_shell_adds_nothing_to_an_empty_environment() -> None:
+    argv = lifetime.dying_with_this(["/usr/bin/env"], empty_environment=True)
+    done = subprocess.run(argv, env={"ONLY": "this"}, capture_output=True, text=True, timeout=BOUND)
+    added = [line for line in done.stdout.splitlines() if not line.startswith(("ONLY=", "_="))]
+    assert (done.returncode, added) == (0, [])
+
+
+@with_setpriv
+def test_no_new_privs_is_asked_for() -> None:
+    argv = lifetime.dying_with_this(["grep", "NoNewPrivs", "/proc/self/status"], no_new_privs=True)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=BOUND)
+    assert done.stdout.split() == ["NoNewPrivs:", "1"]
+
+
+@with_setpriv
+def test_without_setpriv_a_child_whose_parent_is_gone_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifetime, "setpriv", lambda: None)
+    assert lifetime.dying_with_this(["sleep", "600"]) == ["sleep", "600"]
+    setup = lifetime.child_setup()
+    with subprocess.Popen(["sleep", "600"], preexec_fn=setup) as child:
+        assert child.poll() is None
+        child.send_signal(signal.SIGKILL)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert subprocess.run(["sleep", "600"], preexec_fn=setup, timeout=BOUND).returncode == 1

@@ -98,17 +98,6 @@ async def test_both_directions_keep_their_order(sockets: Sockets, endpoint: str)
     assert await pair.at_dealer.until(3000) == sent
 
 
-async def test_a_message_sent_before_the_peer_exists_arrives_when_it_does(
-    sockets: Sockets, tmp_path: Path
-) -> None:
-    dealer = sockets.make(zmq.DEALER)
-    dealer.connect(f"ipc://{tmp_path}/late")
-    dealer.send([b"early"])
-    inbox = Inbox()
-    sockets.make(zmq.ROUTER, inbox).bind(f"ipc://{tmp_path}/late")
-    assert (await inbox.until(1))[0][1:] == [b"early"]
-
-
 async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
     sockets: Sockets, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,13 +204,6 @@ async def most_in_a_turn(inbox: Inbox, count: int) -> int:
     return max((after - before for before, after in itertools.pairwise(seen_at_turn)), default=0)
 
 
-async def test_a_flood_leaves_turns_to_others(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_socket, "DRAIN_BATCH", 50)
-    pair = Pair(sockets, "inproc://flood")
-    send_all(pair.dealer, numbered(5000))
-    assert await most_in_a_turn(pair.at_router, 5000) <= 100
-
-
 async def test_close_is_final_and_may_come_twice(sockets: Sockets, endpoint: str) -> None:
     pair = Pair(sockets, endpoint)
     for _ in range(2):
@@ -277,15 +259,21 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
     deaf.close()
 
 
-async def test_messages_that_take_long_leave_turns_to_others(
-    sockets: Sockets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_socket, "DRAIN_SECONDS", 0.02)
+@pytest.mark.parametrize(
+    ("bound", "value", "seconds", "count", "most"),
+    [("DRAIN_BATCH", 50, 0.0, 5000, 100), ("DRAIN_SECONDS", 0.02, 0.01, 40, 6)],
+    ids=["a flood", "messages that take long"],
+)
+async def test_messages_leave_turns_to_others(
+    bound: str, value: float, seconds: float, count: int, most: int,
+    sockets: Sockets, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(loop_socket, bound, value)
 
     def slowly(parts: list[bytes]) -> None:
-        time.sleep(0.01)
+        time.sleep(seconds)
         pair.at_router(parts)
 
-    pair = Pair(sockets, "inproc://long", heard=slowly)
-    send_all(pair.dealer, numbered(40))
-    assert await most_in_a_turn(pair.at_router, 40) <= 6
+    pair = Pair(sockets, "inproc://many", heard=slowly)
+    send_all(pair.dealer, numbered(count))
+    assert await most_in_a_turn(pair.at_router, count) <= most

@@ -146,17 +146,9 @@ class Watching:
     ) -> None:
         self.killed: list[tuple[protocol.EndReason, str]] = []
         self.computed: list[float] = []
-        run = protocol.Run(
-            timeout_ms=1,
-            cpu_ms=cpu_ms,
-            memory_bytes=memory,
-            log_bytes=1,
-            message_bytes=1,
-            replay_ms=replay_ms,
-        )
         self.watch = UseWatch(
             reader,
-            run,
+            make_run(cpu_ms=cpu_ms, memory_bytes=memory, replay_ms=replay_ms),
             Usage(0.0, 0),
             memory=MemoryEvidence(),
             kernel_limits=kernel_limits,

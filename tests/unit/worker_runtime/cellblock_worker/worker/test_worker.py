@@ -8,14 +8,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import hearing, worker
 from cellblock_worker.worker.life import MAX_RUNS, RETURN_CPU_SECONDS, State
@@ -257,15 +255,6 @@ async def test_memory_is_bounded_while_the_clock_stands_still() -> None:
 
 KEY = "a key"
 HAS_LESS = sys.platform.startswith("linux") and os.getpriority(os.PRIO_PROCESS, 0) < 10
-
-
-@pytest.fixture
-def contexts() -> Iterator[None]:
-    """Workers boot so that they can."""
-    if not confinement.use_contexts(True):
-        pytest.skip("this system keeps no kernel limits")
-    yield
-    confinement.use_contexts(False)
 
 
 lasting = pytest.mark.usefixtures("contexts")

@@ -166,15 +166,14 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
         known = {one.server_id: one for one in servers}
         return Catalog(1, known, {}, ids={name: name for name in known}, starting=frozenset(known))
 
-    for other, told in ((("read",), False), (("read", "write"), True)):
+    for other, told in ((("read",), ()), (("read", "write"), ("tools",))):
         service = StandingService(settings(tmp_path))
         service.catalog = service.known_catalog = starting(server("files", "read"))
         async with following(service) as (_, said):
             said.clear()
             started = replace(server("files", *other), server_name="Files", version="2", description="Reads.")
             service.show(started)
-            if told:
-                await settled(said, "tools")
+            await settled(said, *told)
             service.show(started, server("more", "thing"))
             await settled(said, "tools", "resources")
 

@@ -136,7 +136,9 @@ def test_inspect_takes_every_form_of_a_name(name: str) -> None:
     declaration = (
         "/** Reads a file. */\nexport function read_file(input: { path: string }): Promise<object>;\n"
     )
-    assert inspect_tool(lookup_catalog(), name) == {
+    found = inspect_tool(lookup_catalog(), name)
+    assert list(found)[:4] == ["name", "description", "inputSchema", "outputSchema"]
+    assert found == {
         "name": "mcp__My Files__read-file",
         "description": "Reads a file.",
         "inputSchema": SCHEMA,
@@ -150,15 +152,6 @@ def test_inspect_takes_every_form_of_a_name(name: str) -> None:
     }
 
 
-def test_inspect_says_null_where_no_output_is_declared() -> None:
-    found = inspect_tool(lookup_catalog(), "my-files.list")
-    assert found["outputSchema"] is None
-    assert found["note"].startswith(
-        "No output schema defined by the upstream server. Inspect the return value"
-    )
-    assert list(found)[:4] == ["name", "description", "inputSchema", "outputSchema"]
-
-
 @pytest.mark.parametrize("declared", [None, {"type": "object"}])
 def test_inspect_keeps_declared_given_and_observed_schemas_apart(declared: Any) -> None:
     given = Given(output_schema={"title": "Mine"}, examples=(Example({"path": "a"}, "text"),))
@@ -166,7 +159,9 @@ def test_inspect_keeps_declared_given_and_observed_schemas_apart(declared: Any) 
     tool = ToolEntry("read", "read", "Reads.", {"readOnlyHint": True}, SCHEMA, declared, given=given)
     catalog = Catalog(1, {"s": ServerEntry("s", "S", "s", tools=(tool,))})
     found = inspect_tool(catalog, "read", observed=lambda _server, _tool: seen)
-    assert ("note" in found) == (declared is None)
+    assert found.get("note", "").startswith("No output schema defined by the upstream server. ") == (
+        declared is None
+    )
     assert found == {
         **found,
         "outputSchema": declared,

@@ -515,13 +515,12 @@ async def threads() -> AsyncIterator[ToolThreads]:
     made.close()
 
 
-async def test_results_exceptions_and_context_come_through(threads: ToolThreads) -> None:
+async def test_a_thread_has_the_callers_context_is_used_again_and_outlives_exceptions(
+    threads: ToolThreads,
+) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     variable.set("here")
     assert await threads.run(variable.get, BOUND) == "here"
-
-
-async def test_a_thread_is_used_again_and_outlives_exceptions(threads: ToolThreads) -> None:
     idents = {await threads.run(threading.get_ident, BOUND)}
     for error in (ValueError("x"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()):
 

@@ -56,7 +56,7 @@ class Thing:
     More.
     """
 
-    @tool(name="made")
+    @tool(name="made", annotations={"readOnlyHint": True})
     @classmethod
     def make(cls) -> str:
         return cls.__name__
@@ -70,8 +70,10 @@ class Thing:
         return "called"
 
 
-async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
-    assert read_tool(Thing.make).name == "made" and read_tool(Thing.make_too).name == "made-too"
+async def test_what_is_said_of_other_callables(call: Call) -> None:
+    made = read_tool(Thing.make)
+    assert (made.name, made.annotations) == ("made", {"readOnlyHint": True})
+    assert read_tool(Thing.make_too).name == "made-too"
     assert read_tool(functools.partial(Thing.make)).name == "make"
     called = read_tool(Thing())
     assert (called.name, called.description, called.is_async) == ("Thing", "A thing.\n\nMore.", True)
@@ -80,21 +82,7 @@ async def test_names_and_descriptions_of_other_callables(call: Call) -> None:
 
 
 @pytest.mark.parametrize("mark", [tool(), tool], ids=["called", "bare"])
-def test_types_of_the_place_of_definition_are_found(mark: Any) -> None:
-    """Text annotations that only the decorator could see resolved."""
-
-    class Local(BaseModel):
-        a: int
-
-    @mark
-    def take(value: Local) -> Local: ...
-
-    python_tool = read_tool(take)
-    assert "a" in python_tool.input_schema["properties"]["value"]["properties"]
-    assert python_tool.output_schema is not None
-
-
-def test_types_of_the_place_of_definition_that_name_each_other_are_found() -> None:
+def test_types_of_the_place_of_definition_are_found_also_where_they_name_each_other(mark: Any) -> None:
     """Here every annotation is text: `from __future__ import annotations`."""
 
     @dataclass
@@ -117,7 +105,7 @@ def test_types_of_the_place_of_definition_that_name_each_other_are_found() -> No
         news: list[Outer]
         again: Model | None = None
 
-    @tool()
+    @mark
     def rows(outer: Outer, news: dict[str, New]) -> list[Outer]: ...
 
     @tool(flatten=True)
@@ -161,13 +149,6 @@ def test_a_type_that_needs_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -
     for function in (takes, gives):
         with pytest.raises(ConfigError, match=rf"{function.__name__} has a type .*pydantic\[email\]"):
             read_tool(function)
-
-
-def test_annotations_are_the_tools() -> None:
-    @tool(annotations={"readOnlyHint": True})
-    def look() -> None: ...
-
-    assert read_tool(look).annotations == {"readOnlyHint": True}
 
 
 Write = Callable[[str], str]

@@ -167,21 +167,6 @@ def test_a_name_is_shown_short_and_without_what_a_terminal_would_act_on() -> Non
     assert len(shown("n" * 10_000)) == SHOWN_NAME_CHARS
 
 
-def test_a_definition_keeps_what_scripts_are_shown() -> None:
-    raw = {
-        "name": "a",
-        "title": "A",
-        "description": "d",
-        "inputSchema": {"type": "array"},
-        "outputSchema": {"type": "object"},
-        "annotations": {"readOnlyHint": True},
-        "_meta": {"x": 1},
-        "icons": [{"src": "https://example.com/i.png", "sizes": ["any"]}],
-    }
-    found = admitted({**raw, "execution": {"taskSupport": "odd"}})
-    assert (found.definition, found.odd) == (raw, False)
-
-
 @pytest.mark.parametrize(
     "beside",
     [
@@ -226,7 +211,7 @@ PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
 @pytest.mark.parametrize(
-    "schemas",
+    "shown",
     [
         *(
             {"inputSchema": schema}
@@ -241,11 +226,20 @@ PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
         ),
         {},
         {"inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
+        {
+            "title": "A",
+            "description": "d",
+            "inputSchema": {"type": "array"},
+            "outputSchema": {"type": "object"},
+            "annotations": {"readOnlyHint": True},
+            "_meta": {"x": 1},
+            "icons": [{"src": "https://example.com/i.png", "sizes": ["any"]}],
+        },
     ],
 )
-def test_any_schema_comes_back(schemas: dict[str, Any]) -> None:
-    found = admitted({"name": "odd", **schemas})
-    assert (found.definition, found.odd) == ({"name": "odd", **schemas}, False)
+def test_a_definition_keeps_what_scripts_are_shown_whatever_the_schema(shown: dict[str, Any]) -> None:
+    found = admitted({"name": "odd", **shown, "execution": {"taskSupport": "odd"}})
+    assert (found.definition, found.odd) == ({"name": "odd", **shown}, False)
 
 
 @pytest.mark.parametrize(
@@ -359,13 +353,6 @@ async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPat
     assert 5 < len(read.kept) < 10
     assert "together have over 10000 bytes" in read.left_out[0].why
     assert len(read.kept) + len(read.left_out) == 20
-
-
-async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cellblock.tools.upstream.listing.LIST_SECONDS", 0.05)
-
-    with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
-        await read_pages([[]], silent_after=0)
 
 
 def test_of_resources_what_is_malformed_or_too_long_is_left_out_with_the_reason() -> None:

@@ -67,7 +67,6 @@ def test_the_first_list_is_pinned_and_the_same_list_is_fine(tmp_path: Path, reac
     for _ in range(2):
         review = reviewer(tmp_path, reaction).review("s", CONFIG, tools(a="1", b="2"))
         assert names(review) == (["a", "b"], []) and not review.warnings
-    assert PinStore(LocalStore(tmp_path)).load("s") is not None
 
 
 def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

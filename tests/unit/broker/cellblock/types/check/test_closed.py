@@ -304,20 +304,6 @@ async def test_a_guard_in_front_of_what_is_never_there_is_told_and_refuses_nothi
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        "const p = await t.list_issues({}); console.log(p.issues ?? p.items ?? p.data ?? []);",
-        "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
-        "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
-        "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
-        "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || null);",
-    ],
-)
-async def test_a_guard_beside_what_is_read_is_not_told(closed: Faults, code: str) -> None:
-    assert await closed(code) == ()
-
-
-@pytest.mark.parametrize(
     ("code", "said", "hint"),
     [
         (
@@ -354,12 +340,19 @@ async def test_what_takes_one_kind_of_value_for_another_is_told(
 @pytest.mark.parametrize(
     "code",
     [
+        # A guard beside what is read.
+        "const p = await t.list_issues({}); console.log(p.issues ?? p.items ?? p.data ?? []);",
+        "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
+        "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
+        "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
+        "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || null);",
+        # What may stand for another kind of value.
         "const { issues } = await t.list_issues({}); issues == ''; issues === null; issues.length === 1;",
         # JSON text is taken for what it holds.
         "await t.get_issue(JSON.stringify({ id: 1 })); await t.edit({ path: 'a', edits: JSON.stringify([{}]) });",
     ],
 )
-async def test_what_may_stand_for_another_kind_of_value_is_not_told(closed: Faults, code: str) -> None:
+async def test_what_a_script_does_with_reason_is_not_told(closed: Faults, code: str) -> None:
     assert await closed(code) == ()
 
 

@@ -80,12 +80,6 @@ def test_what_was_merged_is_there_after_opening_again(
         assert (store.state_dir / TABLES.file).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_again_is_no_new_version(store: Observations) -> None:
-    for _ in range(3):
-        merged = store.merge({KEY: seen({"id": 1})})
-    assert (merged[KEY].version, merged[KEY].samples, store.versions("files", "read")) == (1, 3, [])
-
-
 def test_versions_and_definitions_are_bounded(store: Observations) -> None:
     for number in range(MAX_VERSIONS + 5):
         store.merge({KEY: seen({f"k{number}": 1})})

@@ -39,6 +39,13 @@ from support.waits import within
 Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
+PLACES = {
+    "authorization": "authorize",
+    "token": "token",
+    "registration": "register",
+    "revocation": "revoke",
+}
+GRANTS = ["authorization_code", "refresh_token", EXCHANGE, "urn:ietf:params:oauth:grant-type:jwt-bearer"]
 GREETING: dict[str, Any] = {
     "initialize": {
         "protocolVersion": "2025-06-18",
@@ -57,6 +64,7 @@ class Handler(Answering):
 
     def do_GET(self) -> None:
         """Documents, and the consent, which is given at once."""
+        self.server.sent.append((self.path, ""))
         target, base = urlsplit(self.path), self.server.base
         asked = parse_qs(target.query)
         if target.path == "/authorize":
@@ -68,21 +76,23 @@ class Handler(Answering):
                 {"resource": f"{base}/mcp", "authorization_servers": [base + self.server.issuer_path]},
             )
         elif target.path == self.server.metadata_at:
-            places = {"authorization": "authorize", "token": "token", "registration": "register"}
-            endpoints = {f"{name}_endpoint": f"{base}/{path}" for name, path in places.items()}
-            self.say("metadata", {"issuer": base, **endpoints})
+            endpoints = {f"{name}_endpoint": f"{base}/{path}" for name, path in PLACES.items()}
+            self.say("metadata", {"issuer": base, "grant_types_supported": GRANTS, **endpoints})
         else:
             self.say("nothing", {}, 404)
 
     def do_POST(self) -> None:
-        """Registration, tokens, and the MCP server."""
+        """Registration, tokens and their end, and the MCP server."""
         sent = self.body()
+        self.server.sent.append((self.path, sent.decode()))
         if self.path == "/register":
             self.say("client", {**json.loads(sent), "client_id": "c"}, 201)
         elif self.path == "/token" and self.server.is_github and "json" not in self.headers.get("Accept", ""):
             self.answer(200, b"access_token=the-token")
         elif self.path == "/token":
             self.say("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
+        elif self.path == "/revoke":
+            self.answer(200)
         else:
             message = json.loads(sent)
             told = GREETING.get(message["method"], {"tools": []})
@@ -99,11 +109,12 @@ class Handler(Answering):
         return f"{method} in {self.headers.get('Mcp-Session-Id')}"
 
     def say(self, what: str, body: dict[str, Any], status: int = 200) -> None:
-        """Sends JSON, as the test has it."""
+        """Sends JSON, as the test has it; a `location` in it is where a redirect leads."""
         self.server.asked.append(what)
         changed, body = self.server.change(what, body)
         sent = json.dumps(body).replace("BASE", self.server.base).encode()
-        self.answer(changed or status, sent, Content_Type="application/json", Mcp_Session_Id="one")
+        leads = {"Location": body["location"]} if "location" in body else {}
+        self.answer(changed or status, sent, Content_Type="application/json", Mcp_Session_Id="one", **leads)
 
 
 class Authority(ThreadingHTTPServer):
@@ -113,6 +124,8 @@ class Authority(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.change = change
         self.asked: list[str] = []
+        self.sent: list[tuple[str, str]] = []
+        """The path and the body of each request."""
         self.base = f"http://127.0.0.1:{self.server_port}"
         self.returned = ""
         self.metadata_at = "/.well-known/oauth-authorization-server"
@@ -171,42 +184,33 @@ async def test_an_issuer_may_differ_by_a_root_slash(
 
 
 @pytest.mark.parametrize(
-    ("members", "left", "scope"),
+    ("what", "members", "left", "scope"),
     [
-        ({"expires_in": 3599.9, "scope": ["read", "write"]}, 3599, "read write"),
-        ({"expires_in": "60.5", "scope": "read"}, 60, "read"),
-        ({"expires_in": None, "scope": []}, None, ""),
-        ({"expires_in": "soon", "scope": None}, None, None),
-        ({"expires_in": float("inf")}, None, None),
-        ({"expires_in": 60, "scope": 5, "refresh_token": 5, "token_type": None}, 60, None),
-    ],
-)
-async def test_lives_and_scopes_in_other_forms_are_taken(
-    tmp_path: Path, members: dict[str, Any], left: int | None, scope: str | None
-) -> None:
-    with served(odd("token", **members)) as authority:
-        place, _ = await logged_in(authority, tmp_path)
-    status = await status_of(place)
-    assert status["state"] == "logged in" and status["scope"] == scope
-    assert status["expiresInSeconds"] in (left, (left or 0) - 1)
-
-
-@pytest.mark.parametrize(
-    ("what", "members"),
-    [
-        ("resource", {"resource_documentation": "", "bearer_methods_supported": "header"}),
+        ("token", {"expires_in": 3599.9, "scope": ["read", "write"]}, 3599, "read write"),
+        ("token", {"expires_in": "60.5", "scope": "read"}, 60, "read"),
+        ("token", {"expires_in": None, "scope": []}, None, ""),
+        ("token", {"expires_in": "soon", "scope": None}, None, None),
+        ("token", {"expires_in": float("inf")}, None, None),
+        ("token", {"expires_in": 60, "scope": 5, "refresh_token": 5, "token_type": None}, 60, None),
+        ("resource", {"resource_documentation": "", "bearer_methods_supported": "header"}, 60, None),
         (
             "metadata",
             {"op_policy_uri": "", "scopes_supported": "read write", "response_types_supported": None},
+            60,
+            None,
         ),
-        ("client", {"logo_uri": "", "contacts": "nobody"}),
+        ("client", {"logo_uri": "", "contacts": "nobody"}, 60, None),
     ],
 )
-async def test_no_login_is_lost_for_one_member(tmp_path: Path, what: str, members: dict[str, Any]) -> None:
+async def test_no_login_is_lost_for_one_member_and_other_forms_are_taken(
+    tmp_path: Path, what: str, members: dict[str, Any], left: int | None, scope: str | None
+) -> None:
     with served(odd(what, **members)) as authority:
         place, said = await logged_in(authority, tmp_path)
     assert said.startswith("Logged in to notes")
-    assert (await status_of(place))["state"] == "logged in"
+    status = await status_of(place)
+    assert status["state"] == "logged in" and status["scope"] == scope
+    assert status["expiresInSeconds"] in (left, (left or 0) - 1)
 
 
 @pytest.mark.parametrize(
@@ -510,49 +514,6 @@ def test_who_a_person_is_must_be_known(tmp_path: Path, entry: dict[str, str], ht
         settings(tmp_path, servers, auth={"servers": {"wiki": own}}, http=http)
 
 
-class Site:
-    """A server whose answers a test makes, and all that it was sent."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.sent: list[tuple[str, str]] = []
-        self.metadata: dict[str, Any] = {}
-        self.leads_to = ""
-        """Where requests for tokens, and for metadata, are sent on to."""
-
-    def answer(self, path: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        if self.leads_to and path.startswith(self.leads_to.partition(" ")[0]):
-            return 307, {}, {"Location": self.leads_to.partition(" ")[2] + path}
-        if path == "/token":
-            return 200, {"access_token": "granted", "token_type": "Bearer", "expires_in": 600}, {}
-        if path.startswith("/.well-known/"):
-            described = {
-                "issuer": self.address,
-                "authorization_endpoint": f"{self.address}/authorize",
-                "token_endpoint": f"{self.address}/token",
-                "revocation_endpoint": f"{self.address}/revoke",
-                "response_types_supported": ["code"],
-                "grant_types_supported": [EXCHANGE, "urn:ietf:params:oauth:grant-type:jwt-bearer"],
-            }
-            return 200, {**described, **self.metadata}, {}
-        return 200, {}, {}
-
-
-@contextmanager
-def site() -> Generator[Site]:
-    class Handler(Answering):
-        def do_GET(self) -> None:
-            made.sent.append((self.path, self.body().decode()))
-            status, said, headers = made.answer(self.path)
-            self.answer(status, json.dumps(said).encode(), Content_Type="application/json", **headers)
-
-        do_POST = do_GET
-
-    with serving(Handler) as address:
-        made = Site(f"http://{address}")
-        yield made
-
-
 def asserting(known: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has an identity provider make assertions."""
     granted = known.granted
@@ -568,40 +529,40 @@ def asserting(known: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "granted", answered)
 
 
-def grant_of(who: KeptIdentity, mine: Site, grant: str) -> IdentityGrant:
+def grant_of(who: KeptIdentity, mine: Authority, grant: str) -> IdentityGrant:
     url, client = "https://wiki.example/mcp", {"client_id": "us", "client_secret": "s3cr3t-at-wiki"}
     return IdentityGrant(
         "wiki",
         url,
-        ServerAuthSettings.model_validate({"grant": grant, "issuer": mine.address, **client}),
+        ServerAuthSettings.model_validate({"grant": grant, "issuer": mine.base, **client}),
         who,
         Redactor(ServerConfig(url=url)),
     )
 
 
-Attack = Callable[[Site, Site], dict[str, str]]
+Attack = Callable[[Authority, Authority], dict[str, str]]
 """Has an authorization server, or the resource's metadata, lead to another server; returns headers of the refusal."""
 
 
 def leading(**metadata: str) -> Attack:
-    def lead(mine: Site, evil: Site) -> dict[str, str]:
-        mine.metadata = {name: f"{evil.address}{path}" for name, path in metadata.items()}
+    def lead(mine: Authority, evil: Authority) -> dict[str, str]:
+        mine.change = odd("metadata", **{name: f"{evil.base}{path}" for name, path in metadata.items()})
         return {}
 
     return lead
 
 
-def redirecting(path: str) -> Attack:
-    def lead(mine: Site, evil: Site) -> dict[str, str]:
-        mine.leads_to = f"{path} {evil.address}"
+def redirecting(what: str, path: str) -> Attack:
+    def lead(mine: Authority, evil: Authority) -> dict[str, str]:
+        mine.change = odd(what, 307, location=f"{evil.base}{path}")
         return {}
 
     return lead
 
 
-def challenging(mine: Site, evil: Site) -> dict[str, str]:
-    evil.metadata = {"resource": "https://wiki.example/mcp", "authorization_servers": [evil.address]}
-    where = f"{evil.address}/.well-known/oauth-protected-resource"
+def challenging(mine: Authority, evil: Authority) -> dict[str, str]:
+    evil.change = odd("resource", resource="https://wiki.example/mcp")
+    where = f"{evil.base}/.well-known/oauth-protected-resource"
     return {"WWW-Authenticate": f'Bearer resource_metadata="{where}", scope="notes"'}
 
 
@@ -609,8 +570,8 @@ ATTACKS: dict[str, tuple[Attack, bool]] = {
     "metadata of another issuer": (leading(issuer=""), False),
     "another's token endpoint": (leading(token_endpoint="/token"), False),
     "another's issuer and token endpoint": (leading(issuer="", token_endpoint="/token"), False),
-    "the metadata are elsewhere": (redirecting("/.well-known/"), False),
-    "the token endpoint is elsewhere": (redirecting("/token"), False),
+    "the metadata are elsewhere": (redirecting("metadata", "/.well-known/oauth-authorization-server"), False),
+    "the token endpoint is elsewhere": (redirecting("token", "/token"), False),
     "another's revocation endpoint": (leading(revocation_endpoint="/revoke"), True),
     "the resource names another authorization server": (challenging, True),
 }
@@ -623,12 +584,12 @@ async def test_who_somebody_is_reaches_no_authorization_server_but_the_configure
 ) -> None:
     """The mix-up of a server, its metadata or its authorization server with another's."""
     attack, is_granted = ATTACKS[name]
-    with provider() as known, site() as mine, site() as evil:
+    with provider() as known, served(odd("nothing")) as mine, served(odd("nothing")) as evil:
         asserting(known, monkeypatch)
         who = await identity(tmp_path, known)
         login = grant_of(who, mine, grant)
         assert await within(login.renewed(None, httpx2.Response(401, headers=attack(mine, evil)))) == (
-            "granted" if is_granted else None
+            "the-token" if is_granted else None
         )
         assert is_granted or login.problem
         # A logout shows nobody else what was granted.
@@ -637,23 +598,20 @@ async def test_who_somebody_is_reaches_no_authorization_server_but_the_configure
         await login.close(5)
         if is_granted and name != "another's revocation endpoint":
             assert [parse_qs(body)["token"] for path, body in mine.sent if path == "/revoke"] == [
-                ["granted"]
+                ["the-token"]
             ], mine.sent
         assert evil.sent == [], evil.sent
         shown_to_mine = [parse_qs(body) for path, body in mine.sent if path == "/token"]
-        assert all(
-            "jag for" not in str(one) or f"jag for {mine.address}" in str(one) for one in shown_to_mine
-        )
+        assert all("jag for" not in str(one) or f"jag for {mine.base}" in str(one) for one in shown_to_mine)
 
 
 @pytest.mark.parametrize("offered", [None, [], ["authorization_code"]])
 async def test_an_exchange_is_asked_for_where_it_is_offered(
     tmp_path: Path, offered: list[str] | None
 ) -> None:
-    with provider() as known, site() as mine:
+    with provider() as known, served(odd("metadata", grant_types_supported=offered)) as mine:
         who = await identity(tmp_path, known)
-        mine.metadata = {"grant_types_supported": offered}
         login = grant_of(who, mine, "token_exchange")
         assert await within(login.renewed(None, httpx2.Response(401))) is None
-        assert f"{mine.address} does not offer token exchange" in str(login.problem)
+        assert f"{mine.base} does not offer token exchange" in str(login.problem)
         assert {path for path, _ in mine.sent} == {"/.well-known/oauth-authorization-server"}
