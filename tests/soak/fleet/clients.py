@@ -227,6 +227,8 @@ class Clients:
         """Allows what one of the runs waits for, or answers its server, at any broker, as the dashboard does."""
         head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
         body = await asyncio.to_thread(self._answer_to, head.id)
+        if not body["calls"]:
+            return  # Somebody else was faster.
         served = broker.served
         url = f"{served.url.removesuffix('/mcp')}/dashboard/parked/{head.id}/approve"
         with suppress(httpx2.HTTPError):
