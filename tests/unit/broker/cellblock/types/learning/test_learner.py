@@ -313,8 +313,7 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(
 
 async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
     async with learning(tmp_path) as made:
-        for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
-            made.offer("files", TOOL, "value", json.dumps(value).encode())
+        await offered(made, ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}))
     with stored(tmp_path) as store:
         (found,) = store.load().values()
         older = store.versions("files", "read")
