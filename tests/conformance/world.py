@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 
 from cellblock import Broker, RunResponse, tool
+from support.asking_client import stdio
 from support.brokers import ready
-from support.cellblock_zygote import forked_cellblock
 from support.entries import SERVERS, WARM, Entry, entry, forked_server, settings, write_config
 from support.responses import succeeded
 from support.reused import Tally, reusing
@@ -109,9 +108,7 @@ class Agent:
 async def agent_with(folder: Path, servers: Mapping[str, Any], **cellblock: Any) -> AsyncIterator[Agent]:
     """An agent whose Cellblock has these servers."""
     config = write_config(folder, servers, pool={"warm": WARM}, **cellblock)
-    command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "state")]
-    parameters = StdioServerParameters(command=str(forked_cellblock()), args=command)
-    async with Client(stdio_client(parameters)) as client:
+    async with Client(stdio(config, folder / "state")) as client:
         with reusing(USED) as tally:
             yield Agent(client, tally)
 

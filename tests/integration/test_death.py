@@ -34,6 +34,11 @@ from support.waits import until, warmed, within
 
 pytestmark = pytest.mark.real_host
 
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
 ENDLESS = "console.log('running'); for (;;) {}"
 IN_A_CALL = """
     import { echo, never } from "@codemode/servers/plain";
@@ -264,12 +269,7 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     config = write_config(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     async with piped(*arguments, program=CELLBLOCK) as running:
-        hello = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        running.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+        running.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO})
         assert (await running.answer())["result"]["serverInfo"]["name"] == "cellblock"
         run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}
         running.send(
@@ -361,12 +361,7 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
     else:
         process = await started(*words, **streams)
     try:
-        hello = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        process.stdin.write(message("initialize", hello, id=1))
+        process.stdin.write(message("initialize", HELLO, id=1))
         await within(read_line(process, bytearray()))
         process.stdin.write(message("notifications/initialized", {}))
         for number in range(ANSWERS):

@@ -440,6 +440,7 @@ async def test_an_input_as_large_as_the_cap_is_sent(broker: Broker) -> None:
         ('discovery.searchTools("x", { limit: 1e19 })', "at /1/limit, 10000000000000000000 is beyond 2^53"),
         ("discovery.describeServer(Promise.resolve(1))", "at /0, a Promise has no JSON form"),
         (f"discovery.describeServer('x'.repeat({MESSAGE_BYTES}))", "it is too large"),
+        ("discovery.searchTools('x'.repeat(65_600))", "the maximum is 65536"),
     ],
 )
 async def test_arguments_of_discovery_are_refused_the_same_way(

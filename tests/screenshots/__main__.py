@@ -9,15 +9,13 @@ import contextlib
 import re
 import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
 from support.browser import browser
-from support.entries import CELLBLOCK
+from support.commands import cellblock
 from support.http_daemon import TOOL, Daemon, daemon
-from support.waits import within
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -68,18 +66,14 @@ async def client(served: Daemon, number: int) -> None:
 
 async def dashboard(served: Daemon, images: Path) -> None:
     """The page in both colours, and one run."""
-    process = await asyncio.create_subprocess_exec(
-        *(str(CELLBLOCK), "dashboard", "--no-open", "--url", served.url),
-        *("--state-dir", str(served.folder / "s")),
-        stdout=PIPE,
-    )
-    url, _ = await within(process.communicate())
+    place = ("--url", served.url, "--state-dir", served.folder / "s")
+    opened = await cellblock("dashboard", "--no-open", *place, code=0)
     async with browser() as chromium:
         context = await chromium.new_context(
             viewport={"width": 1440, "height": 1000}, reduced_motion="reduce", color_scheme="light"
         )
         page = await context.new_page()
-        await page.goto(url.decode().strip())
+        await page.goto(opened.out.strip())
         await page.locator("#live tr").nth(2).wait_for()
         for scheme in ("light", "dark"):
             await page.emulate_media(color_scheme=scheme)

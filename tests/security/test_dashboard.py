@@ -2,9 +2,7 @@
 foreign decisions about a run that waits: none of them does anything. And a hostile page in the browser of somebody who
 has the dashboard open: it frames, reads, forges and stores nothing."""
 
-import asyncio
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,10 @@ from typing import Any
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.http_daemon import MCP_HEADERS, Daemon, daemon
+from support.http_server import Answering, serving
 from support.parked_runs import WAITING, login, parked, waiting
-from support.waits import within
 
 PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.js", "/metrics")
 
@@ -24,12 +22,6 @@ PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.
 async def plain(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
     async with daemon(tmp_path_factory.mktemp("dashboard")) as running:
         yield running
-
-
-async def cookie_of(plain: Daemon) -> str:
-    code = await plain.ask("POST", "/dashboard/code", headers=plain.auth, body=b"")
-    login = await plain.ask("GET", json.loads(code.body)["path"])
-    return login.headers["set-cookie"].split(";")[0]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -48,7 +40,7 @@ async def test_not_without_the_token(plain: Daemon, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/dashboard/login?code=x"])
 async def test_not_from_a_hostile_page(plain: Daemon, path: str) -> None:
-    known = {"Cookie": await cookie_of(plain)}
+    known = {"Cookie": (await login(plain))[0]}
     for headers in (
         {"Host": f"evil.example:{plain.port}"},
         {"Origin": "https://evil.example"},
@@ -64,7 +56,7 @@ async def test_not_from_a_hostile_page(plain: Daemon, path: str) -> None:
 
 
 async def test_a_cookie_reads_the_dashboard_and_nothing_else(plain: Daemon) -> None:
-    cookie = {"Cookie": await cookie_of(plain)}
+    cookie = {"Cookie": (await login(plain))[0]}
     for method, path, body, status in (
         ("GET", "/dashboard/state", None, 200),
         ("GET", "/metrics", None, 401),
@@ -193,14 +185,8 @@ async def test_only_post_decides(served: Daemon, run_id: str, method: str) -> No
 
 @undecided
 async def test_a_named_token_sees_and_decides_nothing(served: Daemon, run_id: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), "token", "create", "ci", "--state-dir", str(served.folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == 0, err
-    named = {"Authorization": f"Bearer {out.decode().split()[-1]}"}
+    made = await cellblock("token", "create", "ci", "--state-dir", served.folder / "s", code=0)
+    named = {"Authorization": f"Bearer {made.out.split()[-1]}"}
     await decision(served, run_id, 403, named)
     assert (await served.ask("GET", "/dashboard/parked", headers=named)).status == 403
 
@@ -290,20 +276,15 @@ ATTACKS = """async (url) => {
 }"""
 
 
+class Evil(Answering):
+    def do_GET(self) -> None:
+        self.answer(200, b"<!doctype html><title>evil</title>", Content_Type="text/html")
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
 async def test_of_another_origin_nothing_is_read_framed_or_forged(tmp_path: Path) -> None:
-    async def evil(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        page = b"<!doctype html><title>evil</title>"
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page) + page
-        )
-        await writer.drain()
-        writer.close()
-
-    served_by = await asyncio.start_server(evil, "127.0.0.1", 0)
-    port = served_by.sockets[0].getsockname()[1]
-    async with served_by, daemon(tmp_path, auth={"keyring": "off"}) as served, browser() as chromium:
+    async with daemon(tmp_path, auth={"keyring": "off"}) as served, browser() as chromium:
         url = served.url.removesuffix("/mcp")
         context: Any = await chromium.new_context()
         context.set_default_timeout(60_000)
@@ -319,11 +300,12 @@ async def test_of_another_origin_nothing_is_read_framed_or_forged(tmp_path: Path
 
         context.on("response", answered)
         # The same site by its address, so that the cookie is sent where a browser would send it at all.
-        for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
-            hostile = await context.new_page()
-            await hostile.goto(f"http://{host}/")
-            tried = await hostile.evaluate(ATTACKS, url)
-            assert tried["read"].startswith("TypeError") and tried["script"] == "refused", tried
-            assert "plain" not in tried["frame"], tried
+        with serving(Evil) as address:
+            for place in (address, address.replace("127.0.0.1", "localhost")):
+                hostile = await context.new_page()
+                await hostile.goto(f"http://{place}/")
+                tried = await hostile.evaluate(ATTACKS, url)
+                assert tried["read"].startswith("TypeError") and tried["script"] == "refused", tried
+                assert "plain" not in tried["frame"], tried
         forged = {path: status for path, status in statuses.items() if path.startswith("/")}
         assert len(forged) >= 5 and set(forged.values()) <= {401, 403}, forged

@@ -25,7 +25,8 @@ from support.brokers import ready
 from support.cellblock_zygote import forked_cellblock
 from support.commands import cellblock
 from support.entries import ledger, plain_server, settings
-from support.http_daemon import TOOL, Daemon, daemon
+from support.http_daemon import TOOL, daemon
+from support.processes import owned_process
 from support.pseudo_terminal import in_terminal
 from support.responses import succeeded
 from support.waits import until, within
@@ -118,21 +119,20 @@ ANNOUNCE = """
 """
 
 
-async def told_to_clients(broker: Broker, names: list[str]) -> str:
-    """All that an MCP client can ask about the server and its tools."""
-    seen: list[str] = []
-    async with Client(FrontServer(broker, version="1").open()) as client:
-        seen += [(await client.list_tools()).model_dump_json(), client.instructions or ""]
-        for resource in (await client.list_resources()).resources:
-            seen += [resource.model_dump_json(), (await client.read_resource(resource.uri)).model_dump_json()]
-        asked: list[tuple[str, dict[str, str]]] = [
-            ("search_tools", {"query": "harmless write"}),
-            ("list_servers", {}),
-        ]
-        asked += [("inspect_tool", {"tool_name": f"mcp__shifting__{name}"[:600]}) for name in names]
-        for tool_name, arguments in asked:
-            seen.append((await client.call_tool(tool_name, arguments)).model_dump_json())
-    return "\n".join(seen)
+Call = tuple[str, dict[str, Any]]
+
+
+async def shown_to(client: Client, *calls: Call, contents: bool = True) -> dict[str, str]:
+    """All that a client can ask for, as it comes; of resources also what they have, if that is asked for."""
+    seen = {"instructions": f"{client.server_info} {client.instructions}"}
+    seen["tools"] = (await client.list_tools()).model_dump_json()
+    for one in (await client.list_resources()).resources:
+        seen[f"resource {one.uri}"] = one.model_dump_json()
+        if contents:
+            seen[f"content {one.uri}"] = (await client.read_resource(one.uri)).model_dump_json()
+    for name, arguments in calls:
+        seen[f"{name} {arguments}"] = (await within(client.call_tool(name, arguments))).model_dump_json()
+    return seen
 
 
 async def test_nothing_is_shown_or_called_that_is_not_approved(
@@ -168,7 +168,10 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(
             assert EVIL not in seen + repr(broker.catalog.servers["shifting"].tools), attack
             called = {line["tool"] for line in ledger(calls)[done:] if line["event"] == "call"}
             assert called <= offered, attack
-            told = await within(told_to_clients(broker, [one["name"] for one in tools]))
+            asked: list[Call] = [("search_tools", {"query": "harmless write"}), ("list_servers", {})]
+            asked += [("inspect_tool", {"tool_name": f"mcp__shifting__{one['name']}"[:600]}) for one in tools]
+            async with Client(FrontServer(broker, version="1").open()) as client:
+                told = "\n".join((await within(shown_to(client, *asked))).values())
             assert EVIL not in told and "announce" in told, attack
 
 
@@ -236,34 +239,22 @@ def found_in(text: str) -> list[str]:
     return [plain[max(0, place.start() - 200) : place.end() + 100] for place in places]
 
 
-async def read_by_models(served: Daemon, extended: bool) -> dict[str, str]:
-    """All that a client can ask for, as it comes."""
-    seen: dict[str, str] = {}
+ASKED: list[Call] = [
+    *((TOOL, {"code": code}) for code in SCRIPTS.values()),
+    *(("list_servers", {}), ("search_tools", {"query": "read notes"})),
+    ("inspect_tool", {"tool_name": "evil.read"}),
+]
 
-    async def ask(client: Client, tool: str, arguments: dict[str, Any], name: str) -> None:
-        seen[name] = (await within(client.call_tool(tool, arguments))).model_dump_json()
 
-    async with served.client() as client:
-        seen["instructions"] = f"{client.server_info} {client.instructions}"
-        seen["tools"] = (await client.list_tools()).model_dump_json()
-        for one in (await client.list_resources()).resources:
-            seen[f"resource {one.uri}"] = one.model_dump_json()
-            if extended:
-                seen[f"content {one.uri}"] = (await client.read_resource(one.uri)).model_dump_json()
-        if extended:
-            for name, code in SCRIPTS.items():
-                await ask(client, TOOL, {"code": code}, name)
-            await ask(client, "list_servers", {}, "list_servers")
-            await ask(client, "search_tools", {"query": "read notes"}, "search_tools")
-            await ask(client, "inspect_tool", {"tool_name": "evil.read"}, "inspect_tool")
-        else:
-            for tool in (await client.list_tools()).tools:
-                if tool.name.endswith("read"):
-                    try:
-                        await ask(client, tool.name, {"path": "x"}, "a proxied call with a wrong input")
-                    except MCPError as error:
-                        seen["a proxied call with a wrong input"] = str(error)
-            seen["prompts"] = (await client.list_prompts()).model_dump_json()
+async def shown_by_proxy(client: Client) -> dict[str, str]:
+    """The same of one with the profile `proxy`; a call has a wrong input."""
+    seen = await shown_to(client, contents=False)
+    [read] = [tool.name for tool in (await client.list_tools()).tools if tool.name.endswith("read")]
+    try:
+        seen[read] = (await within(client.call_tool(read, {"path": "x"}))).model_dump_json()
+    except MCPError as error:
+        seen[read] = str(error)
+    seen["prompts"] = (await client.list_prompts()).model_dump_json()
     return seen
 
 
@@ -296,7 +287,8 @@ async def test_nothing_hidden_is_shown(tmp_path: Path, profile: str) -> None:
     dead = {"command": sys.executable, "args": ["-IS", "-c", dies]}
     servers = {"evil": plain_server("--definitions", definitions, "--beside", beside), "dead": dead}
     async with daemon(tmp_path, "--profile", profile, servers=servers, journal="all") as served:
-        seen = await read_by_models(served, profile == "extended")
+        async with served.client() as client:
+            seen = await (shown_to(client, *ASKED) if profile == "extended" else shown_by_proxy(client))
         for path in ("/dashboard/state", "/dashboard/kept"):
             seen[path] = (await served.ask("GET", path, headers=served.auth)).body.decode()
         if profile == "extended":
@@ -456,10 +448,8 @@ async def broker_at(
     tmp_path: Path, way: str, where: str
 ) -> AsyncGenerator[tuple[Broker, asyncio.StreamReader]]:
     """A broker with a server in a process of its own, and what that says."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-c", SERVER, way, where, stdout=asyncio.subprocess.PIPE
-    )
-    try:
+    command = (sys.executable, "-I", "-c", SERVER, way, where)
+    async with owned_process(*command, stdout=asyncio.subprocess.PIPE) as process:
         url = f"http://127.0.0.1:{int(await within(process.stdout.readline()))}/mcp"
         pool = {"warm": 1, "capacity": 4}
         bound = {"call_timeout_ms": 300 if where == "call" else ANSWERED_MS}
@@ -467,9 +457,6 @@ async def broker_at(
             yield broker, process.stdout
         if where == "session" and way != "polled":
             await none_left(process.stdout)
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @pytest.mark.parametrize("way", ["events", "one line", "ids", "silent"])

@@ -1,7 +1,7 @@
 """An MCP server made with the SDK that pages its tool list and can change it, over stdio, HTTP or SSE.
 
 Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require-header NAME=VALUE
-[--revoked FILE]] [--description FILE] [--flood] [--app FILE] [--json]``. Over HTTP and SSE it listens on a free
+[--revoked FILE]] [--flood] [--app FILE] [--json]``. Over HTTP and SSE it listens on a free
 loopback port and writes ``port N`` as its first line on stdout.
 """
 
@@ -38,11 +38,7 @@ def make_server(parsed: argparse.Namespace) -> Server[dict[str, Any]]:
     ) -> types.ListToolsResult:
         start = int(params.cursor) if params is not None and params.cursor else 0
         end = start + parsed.page
-        text = parsed.description.read_text(encoding="utf-8") if parsed.description else None
-        tools = [
-            own.get(name) or types.Tool(name=name, description=text, input_schema=ANY_OBJECT)
-            for name in names[start:end]
-        ]
+        tools = [own.get(name) or types.Tool(name=name, input_schema=ANY_OBJECT) for name in names[start:end]]
         return types.ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -105,7 +101,6 @@ def main() -> None:
     parser.add_argument("--page", type=int, default=100)
     parser.add_argument("--require-header", metavar="NAME=VALUE")
     parser.add_argument("--revoked", type=Path, metavar="FILE")
-    parser.add_argument("--description", type=Path, metavar="FILE", help="with the description of every tool")
     parser.add_argument("--flood", action="store_true", help="have a tool that answers with `bytes` bytes")
     parser.add_argument("--app", type=Path, metavar="FILE", help='{"tool": {…}, "pages": {URI: contents}}')
     parser.add_argument("--json", action="store_true", help="answer over HTTP with JSON, not with events")

@@ -4,7 +4,7 @@ Servers, settings and processes
     entries             `mcpServers` entries of the test servers in `tests/servers`, settings and files made of them
     public_servers      fixtures: the public MCP servers that `scripts/test` installs below `.servers`
     waits               waits for events, each with a bound that a busy machine keeps
-    processes           looks at processes that may end at any moment: children, workers, whether all are gone
+    processes           looks at processes that may end at any moment: which are there or gone; one for a block
     commands            `cellblock` as a user runs it: to its end, in this process, on a terminal, or at its pipes
     responses           the result or the error of a run; fails with the whole response where it is another
     params              parameters of which most say again what a few have shown: those are for `--thorough`

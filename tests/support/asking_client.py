@@ -1,15 +1,13 @@
 """A real MCP client with a user: who answers questions, and what it was shown of progress and logs."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import mcp_types as types
 from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from support.cellblock_zygote import forked_cellblock
 from support.entries import write_config
@@ -93,9 +91,11 @@ async def asking(
         yield asked
 
 
-def stdio(config: Path, state: Path, env: dict[str, str] | None = None) -> StdioServerParameters:
-    """`cellblock serve --stdio`."""
-    arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(state)]
+def stdio(
+    config: Path, state: Path, env: dict[str, str] | None = None, front: Sequence[str] = ("--stdio",)
+) -> StdioServerParameters:
+    """`cellblock serve`, with a front-end at its pipes."""
+    arguments = ["serve", *front, "--config", str(config), "--state-dir", str(state)]
     return StdioServerParameters(command=str(forked_cellblock()), args=arguments, env=env)
 
 
@@ -105,11 +105,7 @@ def connect(running: Daemon) -> StdioServerParameters:
     return StdioServerParameters(command=str(forked_cellblock()), args=arguments)
 
 
-@asynccontextmanager
-async def over_http(running: Daemon) -> AsyncGenerator[Any]:
-    """The SDK's streamable HTTP transport."""
-    async with httpx2.AsyncClient(headers=running.auth, timeout=60, trust_env=False, verify=False) as http:
-        yield streamable_http_client(running.url, http_client=http)
+over_http = Daemon.transport
 
 
 @asynccontextmanager
@@ -118,9 +114,8 @@ async def proxy_client(
 ) -> AsyncGenerator[Client]:
     """A client whose servers' tools are each under one name; `cellblock` is the section of the configuration."""
     config = write_config(folder, servers, **cellblock)
-    command = ["serve", "--profile", "proxy", "--config", str(config), "--state-dir", str(folder / "state")]
     async with Client(
-        StdioServerParameters(command=str(forked_cellblock()), args=command),
+        stdio(config, folder / "state", front=("--profile", "proxy")),
         mode=mode,
         message_handler=on_message,
         cache=None,

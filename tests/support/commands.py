@@ -1,6 +1,5 @@
 """`cellblock` as a user runs it: to its end, in a process of its own or in this one, on a terminal, or at its pipes."""
 
-import asyncio
 import contextlib
 import io
 import json
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from cellblock.app.cli.main import main
 from support.cellblock_zygote import forked_cellblock
+from support.processes import owned_process
 from support.waits import within
 
 BOUND_SECONDS = 60.0
@@ -124,12 +124,6 @@ class Piped:
 @contextlib.asynccontextmanager
 async def piped(*words: object, program: Path | None = None, **options: Any) -> AsyncGenerator[Piped]:
     """A command that does not outlive the block."""
-    command = (program or forked_cellblock(), *map(str, words))
     streams = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, "limit": 2**20, **options}
-    process = await asyncio.create_subprocess_exec(*command, **streams)
-    try:
+    async with owned_process(program or forked_cellblock(), *words, **streams) as process:
         yield Piped(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()

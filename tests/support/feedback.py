@@ -33,7 +33,6 @@ class World:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sections of `cellblock`."""
 
-    overlays: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """More files of the working folder, by name."""
 
@@ -88,8 +87,7 @@ def answers(cellblock: str, worlds: Mapping[str, World], cases: Sequence[Case], 
 async def _said_in(cellblock: str, here: Path, world: World, cases: Mapping[int, Case]) -> dict[int, str]:
     """Asks in one world: scripts first, in one session, then commands."""
     (here / "overlays").mkdir(parents=True)
-    overlays = {f"overlays/{name}.toml": text for name, text in world.overlays.items()}
-    for name, text in {**overlays, **world.files}.items():
+    for name, text in world.files.items():
         (here / name).write_text(text, "utf-8")
     section = {
         "pool": {"warm": 0},
@@ -336,8 +334,12 @@ def worlds(folder: Path) -> dict[str, World]:
         "all": World(
             {**servers, **dict.fromkeys(("plain", "parsed", "faded", "turns", "given"), _plain_server())},
             {"schemas": {"learn": False, "servers": LEARN}, "tools": ["local_types"]},
-            overlays={"given": OVERLAY, "givem": ""},
-            files={"broken.js": "const a = 1;\nnull.x;\n", "local_types.py": LOCAL_TYPES},
+            files={
+                "broken.js": "const a = 1;\nnull.x;\n",
+                "local_types.py": LOCAL_TYPES,
+                "overlays/given.toml": OVERLAY,
+                "overlays/givem.toml": "",
+            },
         ),
         "strict": World({"texts": texts}, {"frontend": {"profile": "strict", "is_error": "diagnostics"}}),
         "email": World(

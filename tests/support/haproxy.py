@@ -2,14 +2,13 @@
 daemons behind one address.
 """
 
-import asyncio
 import contextlib
 import os
 import shutil
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,8 @@ import pytest
 
 from support.http_daemon import Daemon, daemon
 from support.http_server import free_port
-from support.waits import until, within
+from support.processes import owned_process
+from support.waits import until
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
@@ -125,22 +125,11 @@ async def fleet(
             daemons.append(
                 await stack.enter_async_context(daemon(folder, *options, http=http, tls=tls, **section))
             )
-        await stack.enter_async_context(_balancing(folder, port, daemons, balancer_tls))
+        brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
+        file, admin = folder / "haproxy.cfg", folder / "admin"
+        text = configured(f"127.0.0.1:{port}", brokers, tls=balancer_tls, admin=str(admin))
+        file.write_text(text, "utf-8")
+        balancer = owned_process(PROGRAM, "-db", "-f", file, env=os.environ | ENVIRONMENT)
+        await stack.enter_async_context(balancer)
+        await until(lambda: states(admin).count("UP") == count, "HAProxy has found all brokers ready")
         yield Fleet(daemons, port, database)
-
-
-@contextlib.asynccontextmanager
-async def _balancing(folder: Path, port: int, daemons: Sequence[Daemon], tls: str) -> AsyncGenerator[None]:
-    """Balances by HAProxy inside the block."""
-    brokers = {f"b{number}": f"{one.host}:{one.port}" for number, one in enumerate(daemons)}
-    file, admin = folder / "haproxy.cfg", folder / "admin"
-    file.write_text(configured(f"127.0.0.1:{port}", brokers, tls=tls, admin=str(admin)), "utf-8")
-    process = await asyncio.create_subprocess_exec(
-        *(PROGRAM, "-db", "-f", str(file)), env=os.environ | ENVIRONMENT
-    )
-    try:
-        await until(lambda: states(admin).count("UP") == len(daemons), "HAProxy has found all brokers ready")
-        yield
-    finally:
-        process.kill()
-        await within(process.wait())

@@ -82,10 +82,17 @@ class Daemon:
         return [psutil.Process(self.process.pid), *descendants(self.process.pid)]
 
     @contextlib.asynccontextmanager
+    async def transport(self) -> AsyncGenerator[Any]:
+        """The SDK's streamable HTTP transport."""
+        async with httpx2.AsyncClient(
+            headers=self.auth, timeout=60, verify=self.tls or False, trust_env=False
+        ) as http:
+            yield streamable_http_client(self.url, http_client=http)
+
+    @contextlib.asynccontextmanager
     async def client(self, mode: str = "auto") -> AsyncGenerator[Client]:
         """The SDK's client, in one of the protocol's generations."""
-        http = httpx2.AsyncClient(headers=self.auth, timeout=60, verify=self.tls or False, trust_env=False)
-        async with http, Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
+        async with self.transport() as transport, Client(transport, mode=mode) as client:
             yield client
 
     async def raw(self, data: bytes) -> Answer | None:
@@ -175,13 +182,10 @@ async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
 
 async def first_message(reader: asyncio.StreamReader) -> tuple[Answer, dict[str, Any]]:
     """The same on a connection that goes on."""
-    head = (await within(reader.readuntil(b"\r\n\r\n"))).decode()
-    status = int(head.split()[1])
-    if "text/event-stream" in head:
-        return Answer(status, {}, b""), await next_message(reader)
-    size = int(head.lower().partition("content-length:")[2].split()[0])
-    body = await within(reader.readexactly(size))
-    return Answer(status, {}, body), json.loads(body) if body else {}
+    answer = await within(read_answer(reader))
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        return answer, await next_message(reader)
+    return answer, json.loads(answer.body) if answer.body else {}
 
 
 async def next_message(reader: asyncio.StreamReader) -> dict[str, Any]:

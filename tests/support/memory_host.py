@@ -23,9 +23,8 @@ from cellblock.run.plan import make_plan
 from cellblock.run.policy.asking import EMBEDDING, Caller, Grantee
 from cellblock.run.request import Limits
 from cellblock.run.response import RunResponse
-from cellblock.run.run_clock import RunClock
 from cellblock.script.parsing import Parsers
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
@@ -247,14 +246,22 @@ class ScriptedHost:
                 raise result
 
 
-class FakeUpstreams:
-    """One server `tools` of async functions; implements `execution.executor.Upstreams`."""
+OBJECT: Final[JsonSchema] = {"type": "object"}
 
-    def __init__(self, tools: Mapping[str, Tool], asking: Mapping[str, AskingTool] | None = None) -> None:
+
+class FakeUpstreams:
+    """One server `tools` of async functions, all with one schema; implements `execution.executor.Upstreams`."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        asking: Mapping[str, AskingTool] | None = None,
+        schema: JsonSchema | None = OBJECT,
+    ) -> None:
         self.tools = dict(tools)
         self._asking = dict(asking or {})
         entries = tuple(
-            ToolEntry(name, name.replace("-", "_"), f"Tool {name}.", None, {"type": "object"})
+            ToolEntry(name, name.replace("-", "_"), f"Tool {name}.", None, schema)
             for name in (*self.tools, *self._asking)
         )
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
@@ -321,15 +328,6 @@ def run_context(
         watch=watch or RunEvents().open("tests", code),
         learner=learner,
     )
-
-
-def free_clock() -> RunClock:
-    """The clock of a run that may never stand still."""
-    return RunClock(0.0, lambda _: None, lambda _: None)
-
-
-def always() -> None:
-    """A script that reads all its answers has room for more."""
 
 
 class World:

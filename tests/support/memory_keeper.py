@@ -1,11 +1,11 @@
 """Keeps runs as the broker does, with the journals' file in this thread: a test says when a park is written, whether it
 is, and when the broker dies.
 
-Real are the keeper, what it writes and when, and the store.
+Real are the keeper, what it writes and when, the store, and the names of brokers.
 """
 
 import asyncio
-import itertools
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +19,7 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.kept import Keeper
-from cellblock.record.rows import Head, Piece, TakenAway, waiting_in
+from cellblock.record.rows import Head, Owner, Piece, TakenAway, waiting_in
 from cellblock.record.store import JournalStore
 from cellblock.run.hook import KeptRun, Parked
 from cellblock.run.policy.asking import Verdict
@@ -31,8 +31,6 @@ AT_ONCE: Final = JournalSettings(mode="parked")
 
 ELSEWHERE: Final = "broker elsewhere"
 """Names a broker beside that of the test."""
-
-_numbers = itertools.count(1)
 
 
 def begin(journal: Journal) -> None:
@@ -68,25 +66,6 @@ class Park:
     def parked(self) -> Parked:
         """What it waits for."""
         return waiting_in(self.pieces)[0]
-
-
-class MemoryOwner:
-    """Names a broker of a test."""
-
-    def __init__(self) -> None:
-        self.name = f"broker {next(_numbers)}"
-
-    def is_own(self, name: str) -> bool:
-        return name == self.name
-
-    def lives(self, name: str) -> bool:
-        return self.is_own(name)
-
-    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
-        """Hears of no other process."""
-
-    def close(self) -> None:
-        """Holds nothing."""
 
 
 class MemoryJournals(Journals):
@@ -176,12 +155,15 @@ class MemoryKeeper(Keeper):
         before: "MemoryKeeper | None" = None,
     ) -> None:
         if before is None:
-            self._folder = tempfile.TemporaryDirectory()
-            file = Path(self._folder.name) / "journals.sqlite3"
+            self._stack = contextlib.ExitStack()
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+            file = self._folder / "journals.sqlite3"
             self.store = opened_journals(file, lambda: [bytes(range(32))], settings)
+            self._stack.callback(self.store.close)
         else:
-            self._folder, self.store = before._folder, before.store
-        self.owner = MemoryOwner()
+            self._stack, self._folder, self.store = before._stack, before._folder, before.store
+        self.owner = Owner(self._folder)
+        self._stack.callback(self.owner.close)
         self.journals = MemoryJournals(on_park, self.store)
         super().__init__(self.journals, settings, self.owner)
 
@@ -226,5 +208,4 @@ class MemoryKeeper(Keeper):
 
     def close(self) -> None:
         """Closes the store, and removes it."""
-        self.store.close()
-        self._folder.cleanup()
+        self._stack.close()

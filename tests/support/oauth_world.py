@@ -26,13 +26,13 @@ from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
-from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.commands import Said, cellblock
 from support.entries import SERVERS, forked_server, ledger, settings, write_config
 from support.http_daemon import Daemon, daemon
 from support.http_server import free_port
 from support.identity_provider import Provider
+from support.processes import owned_process
 from support.waits import within
 
 
@@ -116,8 +116,6 @@ class World:
         await self._told("end")
 
     async def _told(self, what: str, content: str = "") -> None:
-        import httpx2
-
         async with httpx2.AsyncClient(trust_env=False, verify=False) as http:
             (await http.post(f"{self.issuer}{what}", content=content)).raise_for_status()
 
@@ -131,13 +129,8 @@ async def world(
     **cellblock: Any,
 ) -> AsyncGenerator[World]:
     """Starts both servers on free ports of the loopback; at the end nothing of them is left."""
-    process = await asyncio.create_subprocess_exec(
-        *forked_server("oauth_server.py", "--ledger", folder / "ledger.jsonl"),
-        *("--transport", transport, *options),
-        stdin=DEVNULL,
-        stdout=PIPE,
-    )
-    try:
+    served = forked_server("oauth_server.py", "--ledger", folder / "ledger.jsonl", "--transport", transport)
+    async with owned_process(*served, *options, stdin=DEVNULL, stdout=PIPE) as process:
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
         # The issuer's URL is known only now, in place of ISSUER.
@@ -150,10 +143,6 @@ async def world(
             {"auth": {"keyring": "off", **own}, **cellblock},
             transport=transport,
         )
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await reaped(process)
 
 
 LINK = re.compile(r'id="allow" href="([^"]+)"')
@@ -214,8 +203,7 @@ class Site:
         return self.browsers[-1]
 
     async def token(self, name: str) -> str:
-        made = await cellblock("token", "create", name, "--state-dir", self.daemon.folder / "s")
-        assert made.code == 0, made.err
+        made = await cellblock("token", "create", name, "--state-dir", self.daemon.folder / "s", code=0)
         return made.out.strip().splitlines()[-1].split()[-1]
 
     async def login_of(self, person: str) -> LoginRecord | None:

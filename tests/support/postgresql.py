@@ -13,9 +13,11 @@ import time
 import warnings
 from collections.abc import Generator
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
 
 from cellblock.fleet.postgresql import PostgresServer
@@ -154,8 +156,6 @@ class Postgres:
             shutil.chown(path, self._wheel.system_user)
 
     def _answers(self) -> bool:
-        import psycopg
-
         try:
             self._ask("SELECT 1")
         except psycopg.OperationalError:
@@ -167,8 +167,6 @@ class Postgres:
         return f"postgresql://postgres@/{name}?host={self._wheel.pgdata}{port}"
 
     def _ask(self, *statements: str, database: str = "postgres") -> None:
-        import psycopg
-
         with psycopg.connect(self._url(database), autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
@@ -184,7 +182,7 @@ def _name(url: str) -> str:
     return urlsplit(url).path.strip("/")
 
 
-class Cutting:
+class Cutting(ThreadingUnixStreamServer):
     """Passes one connection after the other on to a server, and cuts each at its COMMIT.
 
     Args:
@@ -193,31 +191,24 @@ class Cutting:
         after: Whether the server gets the COMMIT, and its answer is lost; else it is lost itself.
     """
 
+    daemon_threads = True
+
     def __init__(self, url: str, folder: Path, *, after: bool) -> None:
         (host,) = parse_qs(urlsplit(url).query)["host"]
         self.url = url.replace(host, str(folder))
         self.cuts = True
         self._after = after
         self._target = f"{host}/{NAME}"
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(folder / NAME))
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(str(folder / NAME), BaseRequestHandler)
+        threading.Thread(target=self.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self.shutdown()
+        self.server_close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._pass, args=(client,), daemon=True).start()
-
-    def _pass(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
+    def finish_request(self, client: Any, client_address: Any) -> None:
+        """Passes on what one connection says, in a thread of its own."""
+        with socket.socket(socket.AF_UNIX) as server, contextlib.suppress(OSError):
             server.connect(self._target)
             while True:
                 for one in select.select([client, server], [], [])[0]:

@@ -1,15 +1,18 @@
-"""Looks at processes that may end at any moment."""
+"""Looks at processes that may end at any moment, and processes that end with a block."""
 
 import asyncio
 import contextlib
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from cellblock_worker.launch.spawning import reaped
 
 
 def _seen(look: Callable[[], Any], gone: Any) -> Any:
@@ -98,6 +101,18 @@ async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None
 
 def _shown(process: psutil.Process) -> str:
     return f"{process.pid} {' '.join(command_line(process))[:120]}"
+
+
+@contextlib.asynccontextmanager
+async def owned_process(*words: object, **options: Any) -> AsyncGenerator[Process]:
+    """A program that does not outlive the block; the options are those of `asyncio.create_subprocess_exec`."""
+    process = await asyncio.create_subprocess_exec(*map(str, words), **options)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await reaped(process)
 
 
 def waits_for_a_pipe(pid: int) -> bool:

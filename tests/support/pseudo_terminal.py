@@ -10,6 +10,8 @@ import termios
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from support.processes import owned_process
+
 
 class Terminal:
     """The other end of a program's terminal."""
@@ -47,21 +49,17 @@ async def in_terminal(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     names = ("stdin", "stdout", "stderr")
-    process = await asyncio.create_subprocess_exec(
+    async with owned_process(
         *command,
         **{name: slave if number in streams else pipes.get(name) for number, name in enumerate(names)},
         env={**os.environ, "TERM": "xterm-256color", **(env or {})},
         # A session of its own, so that the terminal's Ctrl-C is the program's.
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0) and None,
-    )
-    os.close(slave)
-    terminal = Terminal(master, process)
-    try:
-        yield terminal
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        asyncio.get_running_loop().remove_reader(master)
-        os.close(master)
+    ) as process:
+        os.close(slave)
+        try:
+            yield Terminal(master, process)
+        finally:
+            asyncio.get_running_loop().remove_reader(master)
+            os.close(master)

@@ -25,7 +25,7 @@ from cellblock.run.response import RunResponse
 from cellblock.run.states import State
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
+from support.memory_host import BOUND, HostedRun, ScriptedHost, World, hold, succeed, turns
 from support.memory_keeper import AT_ONCE, MemoryKeeper, Park
 from support.virtual_time import VirtualTimeLoop
 
@@ -365,10 +365,6 @@ QUEUE = 3
 HOSTS = 5
 
 
-async def silent(run: HostedRun) -> None:
-    """Says nothing by itself: the machine speaks."""
-
-
 class DurableKeeper(MemoryKeeper):
     """Has no journal of other runs, whose model is another one: they do not park."""
 
@@ -485,7 +481,8 @@ class History(RuleBasedStateMachine):
         return head, [question for question in parked_questions(*found) if question.is_of_server]
 
     def _connect(self, identity: bytes, confirms: bool) -> None:
-        work = self.world.host(silent, capacity=2, identity=identity, confirms=confirms, leases=False)
+        # The machine speaks for it.
+        work = self.world.host(hold, capacity=2, identity=identity, confirms=confirms, leases=False)
         self.loop.run_until_complete(work)
         self.settle()
 

@@ -1,6 +1,5 @@
 """A real Secret Service for tests: a session bus and a GNOME keyring of their own, the machine's or unpacked."""
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import owned_process
 from support.waits import until, within
 
 UNPACKED = Path(__file__).parents[2] / ".servers" / "keyring" / "usr"
@@ -37,30 +37,23 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
     (folder / "data" / "keyrings").mkdir(parents=True)
     libraries = {"LD_LIBRARY_PATH": LIBRARIES} if LIBRARIES else {}
     home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_RUNTIME_DIR": str(folder)}
-    bus = await asyncio.create_subprocess_exec(
+    async with owned_process(
         *(BUS, "--session", "--nofork", "--print-address"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=DEVNULL,
         env={**os.environ, **libraries},
-    )
-    ring = None
-    try:
+    ) as bus:
         address = (await within(bus.stdout.readline())).decode().strip()
         environment = {**home, "DBUS_SESSION_BUS_ADDRESS": address}
-        ring = await asyncio.create_subprocess_exec(
+        async with owned_process(
             *(KEYRING, "--foreground", "--unlock", "--components=secrets"),
             stdin=PIPE,
             stdout=DEVNULL,
             stderr=DEVNULL,
             env={**os.environ, **environment, **libraries},
-        )
-        ring.stdin.write(b"password")
-        ring.stdin.close()
-        await until(lambda: (folder / "data/keyrings/login.keyring").exists(), "the keyring is made")
-        yield environment
-    finally:
-        for process in (ring, bus):
-            if process is not None:
-                process.kill()
-                await process.wait()
+        ) as ring:
+            ring.stdin.write(b"password")
+            ring.stdin.close()
+            await until(lambda: (folder / "data/keyrings/login.keyring").exists(), "the keyring is made")
+            yield environment

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from support.entries import Entry, plain_server
-
 METERED: Final = "metered"
 
 ONE_IN: Final = 2.0
@@ -47,11 +45,6 @@ def script(number: int, *, times: int = 1) -> str:
 def quota_of(seconds: float) -> int:
     """Returns how many calls the client of a soak of so many seconds has."""
     return max(LEAST, round(seconds / ONE_IN))
-
-
-def servers(ledger: Any) -> dict[str, Entry]:
-    """Returns the server whose calls are counted."""
-    return {METERED: plain_server("--ledger", ledger)}
 
 
 def quotas(most: int) -> dict[str, Any]:

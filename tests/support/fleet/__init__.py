@@ -16,8 +16,7 @@ and the links between them. Scripts use it with `PYTHONPATH=tests`, as `scripts/
             fleet.ledger()                           # what the upstream servers have recorded
 
 `place` is `fleet.hosts[0].place`, or another part's. Nothing is left at the end of the `with`, whatever happened in it.
-Calls block: from a loop, `asyncio.to_thread`. Where a part is to have a core of its own, `part.wrapper = ["taskset",
-"-c", "0"]` before it is started. A host of another kind is a `Part` with `network.place(name)`,
+Calls block: from a loop, `asyncio.to_thread`. A host of another kind is a `Part` with `network.place(name)`,
 `fleet.names_for(place)` and `fleet.host_keys`, and `fleet.add` has it ended with the others.
 
     fleet       broker, host, balancer (HAProxy) and database, and all of it together, with its settings

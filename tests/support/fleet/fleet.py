@@ -50,7 +50,6 @@ class Part:
         environment: More of it than PATH, HOME and TMPDIR.
 
     Attributes:
-        wrapper: Goes before the command: `["taskset", "-c", "0"]`.
         programs: The folder of programs of the Cellblock that it is, this checkout's at first.
     """
 
@@ -58,7 +57,6 @@ class Part:
         self.place = place
         self.folder = folder
         self.log = folder / "log"
-        self.wrapper: Sequence[str] = ()
         self.programs = CELLBLOCK.parent
         self.process: subprocess.Popen[bytes] | None = None
         self._below: set[psutil.Process] = set()
@@ -91,7 +89,7 @@ class Part:
         """Starts it, at once."""
         assert not self.is_running
         self._said_before = len(self.said())
-        self.process = self.place.spawn([*self.wrapper, *self.command()], log=self.log, env=self.environment)
+        self.process = self.place.spawn(self.command(), log=self.log, env=self.environment)
 
     def wait(self, bound: float = START_SECONDS, *, ready: Callable[[], bool] | None = None) -> None:
         """Waits until it serves."""

@@ -26,6 +26,7 @@ class Relay:
         address: Where it listens.
         delay: Seconds that each byte is on its way.
         rate: Bytes a second in each direction of each connection; 0 for as many as there are.
+        flows: While it is cleared, nothing gets through, and nobody is told, as with a cable that was pulled out.
     """
 
     def __init__(self, address: str, target: tuple[str, int]) -> None:
@@ -34,16 +35,8 @@ class Relay:
         self.delay = 0.0
         self.rate = 0.0
         self._open: set[asyncio.Task[None]] = set()
-        self._flows = asyncio.Event()
-        self._flows.set()
-
-    def cut(self) -> None:
-        """Lets nothing through, and says so to nobody, as a cable does that was pulled out."""
-        self._flows.clear()
-
-    def mend(self) -> None:
-        """Lets all through that waits, and what comes."""
-        self._flows.set()
+        self.flows = asyncio.Event()
+        self.flows.set()
 
     @contextlib.asynccontextmanager
     async def serving(self, port: int) -> AsyncGenerator["Relay"]:
@@ -62,7 +55,7 @@ class Relay:
         task = asyncio.current_task()
         self._open.add(task)
         try:
-            await self._flows.wait()
+            await self.flows.wait()
             there, to = await asyncio.open_connection(*self._target)
             try:
                 ways = [asyncio.create_task(self._pass(*way)) for way in ((reader, to), (there, writer))]
@@ -88,7 +81,7 @@ class Relay:
                 due, data = found
                 if (left := due - loop.time()) > 0:
                     await asyncio.sleep(left)
-                await self._flows.wait()
+                await self.flows.wait()
                 writer.write(data)
                 await writer.drain()
                 if self.rate:
@@ -101,7 +94,7 @@ class Relay:
     async def _read(self, reader: asyncio.StreamReader, held: asyncio.Queue[tuple[float, bytes]]) -> None:
         data = b"."
         while data:
-            await self._flows.wait()
+            await self.flows.wait()
             try:
                 data = await reader.read(65536)
             except ConnectionError:
@@ -181,7 +174,7 @@ class Loopback:
     def cut(self, place: Place, *, is_cut: bool = True) -> None:
         """Has nothing get to a place, nor out of it, and nobody told so; or mends that."""
         for relay in self._relays_of(place):
-            self._portal.call(relay.cut if is_cut else relay.mend)
+            self._portal.call(relay.flows.clear if is_cut else relay.flows.set)
 
     def slow(self, place: Place, rate: float = 0.0) -> None:
         """Lets so many bytes a second get to a place, and out of it; 0 for all."""

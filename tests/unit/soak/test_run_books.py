@@ -313,15 +313,15 @@ def call(run: int, number: int) -> dict[str, Any]:
 GOOD = [{"event": "start", "pid": 1}, call(1, 0), *(call(1, COUNTED + n) for n in range(3))]
 
 
-def test_what_is_as_it_should_be_is_counted_and_is_no_breach() -> None:
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [([], []), ([call(3, COUNTED)], ["4 calls were made of a quota of 3"])],
+    ids=["used up", "over it"],
+)
+def test_more_calls_than_a_quota_has_are_a_breach(more: list[dict[str, Any]], found: list[str]) -> None:
     counts = Counter[str]()
-    assert breaches(GOOD, 3, counts) == []
-    assert counts == {"quota_calls": 3}
-
-
-def test_each_breach_is_found() -> None:
-    (found,) = breaches([*GOOD, call(3, COUNTED)], 3, Counter())
-    assert "4 calls were made of a quota of 3" in found
+    assert breaches([*GOOD, *more], 3, counts) == found
+    assert counts == {"quota_calls": 3 + len(more)}
 
 
 def test_a_script_makes_as_many_counted_calls_as_it_is_told() -> None:

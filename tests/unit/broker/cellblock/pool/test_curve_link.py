@@ -124,10 +124,6 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made.close()
 
 
-def nothing(_: Any) -> None:
-    """No keys at all: the NULL mechanism."""
-
-
 def plain(socket: Any) -> None:
     socket.setsockopt(zmq.PLAIN_USERNAME, b"root")
     socket.setsockopt(zmq.PLAIN_PASSWORD, b"root")
@@ -138,7 +134,8 @@ def plain(socket: Any) -> None:
     [
         (lambda scene: scene.keyed(scene.stranger), "is not in cellblock.hosts.allowed_keys"),
         (lambda scene: scene.keyed(scene.host, server=scene.stranger), "another server key"),
-        (lambda scene: scene.peer(nothing), "CURVE"),
+        # No keys at all: the NULL mechanism.
+        (lambda scene: scene.peer(lambda _: None), "CURVE"),
         (lambda scene: scene.peer(plain), "CURVE"),
     ],
     ids=["unknown key", "wrong server key", "null", "plain"],

@@ -17,12 +17,13 @@ from cellblock.run.call_results import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint, 
 from cellblock.run.calls import NOTED_ANSWERS, CallCounts, ToolCalls
 from cellblock.run.events import NEVER_SENT, Observer, RunEvents
 from cellblock.run.response import TraceEntry
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.run.run_clock import RunClock
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.loop_steps import longest_step
-from support.memory_host import FakeUpstreams, Tool, always, echo, free_clock, hangs, run_context, turns
+from support.memory_host import OBJECT, FakeUpstreams, Tool, echo, hangs, run_context, turns
 from support.waits import within
 
 
@@ -30,9 +31,16 @@ class Calls:
     """Tool calls with what was answered, traced and learnt from."""
 
     def __init__(
-        self, *, most: int = 3, concurrent: int = 4, max_reply_bytes: int = 10_000, **tools: Tool
+        self,
+        *,
+        most: int = 3,
+        concurrent: int = 4,
+        max_reply_bytes: int = 10_000,
+        schema: JsonSchema | None = OBJECT,
+        schemas: ValidatorCache | None = None,
+        **tools: Tool,
     ) -> None:
-        upstreams = FakeUpstreams({"echo": echo, **tools})
+        upstreams = FakeUpstreams({"echo": echo, **tools}, schema=schema)
         self.replies = defaultdict[int, asyncio.Future[tuple[bool, Any]]](asyncio.Future)
         self.traced: list[TraceEntry] = []
         self.learnt: list[bytes] = []
@@ -43,10 +51,12 @@ class Calls:
             upstreams,
             calls=most,
             max_message_bytes=max_reply_bytes,
+            schemas=schemas,
             watch=events.open("tests", ""),
             learner=self,
         )
-        self.calls = ToolCalls(context, self._reply, always, free_clock())
+        clock = RunClock(0.0, lambda _: None, lambda _: None)
+        self.calls = ToolCalls(context, self._reply, lambda: None, clock)
         self.calls._turns = Turns(concurrent)  # pyright: ignore[reportPrivateUsage]
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, principal: str) -> None:
@@ -80,45 +90,36 @@ async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
     assert await Calls(answer=AsyncMock(return_value=given)).call("answer") == (True, answered)
 
 
+NO_OBJECT = {
+    "errorClass": "SchemaValidationError",
+    "serverId": "tools",
+    "toolName": "tool",
+    "exportName": "tool",
+}
+
+
 @pytest.mark.parametrize(
-    ("body", "received"),
+    ("server", "tool", "body", "about", "field", "word"),
     [
-        (b"[]", "array"),
-        (b"null", "null"),
-        (b'"x"', "string"),
-        (b"1", "number"),
-        (b"true", "boolean"),
-        (b"nonsense", None),
-        (b"[" * 300, None),
+        ("tools", "tool", b"[]", NO_OBJECT, "received", "array"),
+        ("tools", "tool", b"null", NO_OBJECT, "received", "null"),
+        ("tools", "tool", b'"x"', NO_OBJECT, "received", "string"),
+        ("tools", "tool", b"1", NO_OBJECT, "received", "number"),
+        ("tools", "tool", b"true", NO_OBJECT, "received", "boolean"),
+        ("tools", "tool", b"nonsense", NO_OBJECT, "hint", ""),
+        ("tools", "tool", b"[" * 300, NO_OBJECT, "hint", ""),
+        ("tools", "toll", b"{}", {"errorClass": "ToolNotFoundError"}, "hint", "tool"),
+        ("toolz", "tool", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "tools"),
+        ("__proto__", "constructor", b"{}", {"errorClass": "ServerNotFoundError"}, "hint", "listServers"),
     ],
 )
-async def test_an_input_that_is_no_object_never_reaches_the_tool(body: bytes, received: str | None) -> None:
+async def test_what_never_reaches_a_tool(
+    server: str, tool: str, body: bytes, about: dict[str, str], field: str, word: str
+) -> None:
     made = Calls(tool=AsyncMock(side_effect=AssertionError("it is reached")))
-    ok, error = await made.call("tool", body)
-    about = {
-        "errorClass": "SchemaValidationError",
-        "serverId": "tools",
-        "toolName": "tool",
-        "exportName": "tool",
-    }
-    assert not ok and error["hint"] and {name: error[name] for name in about} == about
-    assert received is None or received in error["received"]
-    assert made.calls.counts() == CallCounts(0, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("server", "tool", "error_class", "word"),
-    [
-        ("tools", "ecko", "ToolNotFoundError", "echo"),
-        ("toolz", "echo", "ServerNotFoundError", "tools"),
-        ("__proto__", "constructor", "ServerNotFoundError", "listServers"),
-    ],
-)
-async def test_what_does_not_exist(server: str, tool: str, error_class: str, word: str) -> None:
-    made = Calls()
-    ok, error = await made.call(tool, server=server)
-    assert (ok, error["errorClass"]) == (False, error_class)
-    assert word in error["hint"]
+    ok, error = await made.call(tool, body, server)
+    assert (ok, {name: error[name] for name in about}) == (False, about)
+    assert error["hint"] and word in error[field]
     assert made.calls.counts() == CallCounts(0, 0, 1)
     assert made.traced[0].ok is False and made.traced[0].error
 
@@ -333,17 +334,11 @@ async def call(
     schema: JsonSchema | None, body: bytes, schemas: ValidatorCache | None = None
 ) -> tuple[bool, Any, list[Any]]:
     """Calls the tool once: ok, the answer, the inputs that reached the tool."""
-    tool = ToolEntry("read-file", "read_file", input_schema=schema)
-    server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
-    read_file = AsyncMock(return_value=RawJson(b'"done"'))
-    upstream = SimpleNamespace(caller=lambda *_: read_file)
-    answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
-    context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
-    made = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
-    made.begin(1, "files", "read-file", body)
-    ok, answer = await within(answers.get())
-    assert made.counts() == (CallCounts(1, 0, 0) if ok else CallCounts(0, 0, 1))
-    return ok, json.loads(answer), [called.args[0] for called in read_file.await_args_list]
+    read_file = AsyncMock(return_value="done")
+    made = Calls(schema=schema, schemas=schemas, max_reply_bytes=100_000, **{"read-file": read_file})
+    ok, answer = await made.call("read-file", body)
+    assert made.calls.counts() == (CallCounts(1, 0, 0) if ok else CallCounts(0, 0, 1))
+    return ok, answer, [called.args[0] for called in read_file.await_args_list]
 
 
 UNIQUE: dict[str, Any] = {
@@ -409,7 +404,7 @@ async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) ->
     about = {
         "message": "The input of read_file is nested deeper than 128 levels.",
         "path": "",
-        "serverId": "files",
+        "serverId": "tools",
         "toolName": "read-file",
         "exportName": "read_file",
     }

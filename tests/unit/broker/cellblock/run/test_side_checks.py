@@ -387,12 +387,19 @@ def test_an_error_without_frames_may_be_another_one(failure: dict[str, str], may
 
 
 @pytest.mark.parametrize(
-    ("kind", "failure", "told"),
+    ("kind", "failure", "told", "hint"),
     [
         (
             "module",
             {"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"},
             ("SYNTAX_ERROR", "SyntaxError: Unexpected token ')'", "script.js:3:4"),
+            None,
+        ),
+        (
+            "module",
+            {"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"},
+            ("SYNTAX_ERROR", "SyntaxError: Illegal return statement", "script.js:3:4"),
+            "Assign the result instead of returning it: globalThis.__codemode_result__ = …",
         ),
         (
             "module",
@@ -401,20 +408,23 @@ def test_an_error_without_frames_may_be_another_one(failure: dict[str, str], may
                 "message": f"{MODULE} does not provide an export named 'no' at {URL}:1:10",
             },
             ("IMPORT_FAILURE", "The module has no export no.", "script.js:1:10"),
+            None,
         ),
         (
             "result",
             {"name": "ResultError", "message": "a function", "path": "/a/0"},
             ("RESULT_NOT_JSON", "a function", "/a/0"),
+            None,
         ),
     ],
-    ids=["syntax", "import", "result"],
+    ids=["syntax", "a return outside of functions", "import", "result"],
 )
 def test_the_kind_of_a_failure_has_its_code_and_its_place(
-    kind: str, failure: dict[str, str], told: tuple[str, str, str]
+    kind: str, failure: dict[str, str], told: tuple[str, str, str], hint: str | None
 ) -> None:
     found = diagnosed(failure, kind)
     assert (found.code, found.message, found.path) == told
+    assert hint in (None, found.hint)
 
 
 @pytest.mark.parametrize("code", ["1;\u2028\t'💥'; let a = ;", "\ufeff/*\r*/ let a = ;", "'\t\t'; let a = ;"])
@@ -532,11 +542,6 @@ def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint:
     found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld)
     assert found.hint is not None and found.hint.startswith(hint)
     assert (found.path is None) == (not where)
-
-
-def test_a_return_outside_of_functions_is_told_of_the_result() -> None:
-    found = diagnosed({"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"}, "module")
-    assert found.hint == "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
 
 
 def test_the_end_of_memory_is_a_limit() -> None:

@@ -59,7 +59,7 @@ def shape(code: str) -> tuple[int, int, list[tuple[int, int]]]:
 
 
 def run_both(pairs: list[tuple[str, str]], folder: Path) -> list[Any]:
-    (folder / "run.js").write_text(RUNNER.replace("const [, ] = [];\n", ""))
+    (folder / "run.js").write_text(RUNNER)
     (folder / "pairs.json").write_text(json.dumps(pairs))
     done = subprocess.run(
         [deno.find_deno_bin(), "run", "-A", "--no-config", "run.js", "pairs.json"],

@@ -45,9 +45,9 @@ print(Path("/proc/self/cgroup").read_text(), flush=True)
 
 
 @contextmanager
-def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def host_in_a_group() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", HOST]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process, json.loads(process.stdout.readline())
@@ -65,7 +65,7 @@ def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         yield process, said
 
 
-def test_the_caps_are_on_the_group_and_the_process_is_in_it(
+def test_the_caps_are_on_the_group_the_process_is_in_it_and_leaving_removes_it(
     entered: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     process, said = entered
@@ -79,10 +79,6 @@ def test_the_caps_are_on_the_group_and_the_process_is_in_it(
         files = [Path(path) / name for name in names for path in said["paths"]]
         caps = [file.read_text().strip() for file in files if file.exists()]
         assert caps == [str(cap)] * sum(told in text for text in said["in_force"])
-
-
-def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
-    process, said = entered
     output, _ = process.communicate("", timeout=30)
     assert process.returncode == 0
     assert [path for path in said["paths"] if Path(path).exists() or Path(path).name in output] == []
@@ -213,8 +209,8 @@ def v2_group() -> Iterator[tuple[Path, Path]]:
         os.close(lock)
 
 
-def run_v2(point: Path, group: Path, broker: str = V2_BROKER) -> list[str]:
-    command = [sys.executable, "-c", broker, str(point), str(group), V2_HOST]
+def run_v2(point: Path, group: Path) -> list[str]:
+    command = [sys.executable, "-c", V2_BROKER, str(point), str(group), V2_HOST]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -259,69 +255,81 @@ def mountinfo(tree: Path, *mounts: tuple[str, str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def group_below(tree: Path, path: str, controllers: str = "cpuset cpu io memory pids") -> Path:
+EVERY = "cpuset cpu io memory pids"
+
+
+def group_below(tree: Path, path: str, controllers: str) -> Path:
     group = tree / path
-    group.mkdir(parents=True)
+    group.mkdir(parents=True, exist_ok=True)
     (group / "cgroup.controllers").write_text(controllers + "\n")
     return group
 
 
 OWN = ("/", "cg", "cgroup2 cgroup2 rw,nsdelegate")
 DOCKERS = ("/docker/12ab", "cg", "cgroup2 cgroup rw")
+SPACED = ("/", "c g", "cgroup2 cgroup2 rw")
+V1 = [
+    ("/", "cg/cpu,cpuacct", "cgroup cgroup rw,cpu,cpuacct"),
+    ("/", "cg/memory", "cgroup cgroup rw,memory"),
+    ("/", "cg/pids", "cgroup cgroup rw,pids"),
+    ("/", "cg/unified", "cgroup2 cgroup2 rw"),
+]
+BOTH = [("/", "cg/memory", "cgroup none rw,memory"), ("/", "cg/unified", "cgroup2 none rw")]
+
+
+def in_v2(folder: str) -> list[tuple[int, str, tuple[str, ...]]]:
+    return [(2, folder, ("memory", "pids"))]
 
 
 @pytest.mark.parametrize(
-    ("mount", "membership", "folder"),
+    ("memberships", "mounts", "controllers", "homes"),
     [
-        pytest.param(OWN, "/user.slice/run-1.scope", "cg/user.slice/run-1.scope", id="v2 alone"),
-        pytest.param(DOCKERS, "/docker/12ab/inner", "cg/inner", id="a container without its own namespace"),
-        pytest.param(DOCKERS, "/docker/12abc", None, id="another container"),
-        pytest.param(DOCKERS, "/elsewhere", None, id="elsewhere"),
-        pytest.param(OWN, "/../other", None, id="outside of the namespace"),
-        pytest.param(("/", "c g", "cgroup2 cgroup2 rw"), "/", "c g", id="a mount point with a space"),
+        pytest.param("0::/user.slice/1.scope\n", [OWN], EVERY, in_v2("cg/user.slice/1.scope"), id="v2 alone"),
+        pytest.param(
+            "0::/docker/12ab/inner\n",
+            [DOCKERS],
+            EVERY,
+            in_v2("cg/inner"),
+            id="a container without its own namespace",
+        ),
+        pytest.param("0::/docker/12abc\n", [DOCKERS], EVERY, [], id="another container"),
+        pytest.param("0::/elsewhere\n", [DOCKERS], EVERY, [], id="elsewhere"),
+        pytest.param("0::/../other\n", [OWN], EVERY, [], id="outside of the namespace"),
+        pytest.param("0::/\n", [SPACED], EVERY, in_v2("c g"), id="a mount point with a space"),
+        pytest.param(
+            "9:name=systemd:/\n8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/x\n0::/\n",
+            V1,
+            "hugetlb",
+            [(1, "cg/memory/jobs/7", ("memory",)), (1, "cg/pids", ("pids",))],
+            id="v1 with an empty v2 beside it",
+        ),
+        pytest.param(
+            "4:memory:/\n0::/mine\n",
+            BOTH,
+            "pids",
+            [(2, "cg/unified/mine", ("pids",)), (1, "cg/memory", ("memory",))],
+            id="half way to v2",
+        ),
+        *(
+            pytest.param(memberships, [], EVERY, [], id=f"none is mounted: {name}")
+            for name, memberships in (
+                *(("empty", ""), ("v2", "0::/\n")),
+                *(("odd", "nonsense\n"), ("v1", "3:memory:/a\n")),
+            )
+        ),
     ],
 )
-def test_v2(mount: tuple[str, str, str], membership: str, folder: str | None, tmp_path: Path) -> None:
-    group = group_below(tmp_path, folder or "cg/inner")
-    homes = [] if folder is None else [Home(2, group, ("memory", "pids"))]
-    assert find_homes(f"0::{membership}\n", mountinfo(tmp_path, mount)) == homes
-
-
-def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
-    for folder, controllers in (("unified", "hugetlb"), ("memory/jobs/7", ""), ("pids", "")):
-        group_below(tmp_path, f"cg/{folder}", controllers)
-    memberships = "9:name=systemd:/\n8:pids:/\n4:memory:/jobs/7\n1:cpu,cpuacct:/x\n0::/\n"
-    mounts = mountinfo(
-        tmp_path,
-        ("/", "cg/cpu,cpuacct", "cgroup cgroup rw,cpu,cpuacct"),
-        ("/", "cg/memory", "cgroup cgroup rw,memory"),
-        ("/", "cg/pids", "cgroup cgroup rw,pids"),
-        ("/", "cg/unified", "cgroup2 cgroup2 rw"),
-    )
-    assert find_homes(memberships, mounts) == [
-        Home(1, tmp_path / "cg/memory/jobs/7", ("memory",)),
-        Home(1, tmp_path / "cg/pids", ("pids",)),
-    ]
-
-
-def test_each_controller_where_it_is(tmp_path: Path) -> None:
-    """A machine that is half way to v2."""
-    group = group_below(tmp_path, "cg/unified/mine", "pids")
-    (tmp_path / "cg" / "memory").mkdir()
-    mounts = mountinfo(
-        tmp_path, ("/", "cg/memory", "cgroup none rw,memory"), ("/", "cg/unified", "cgroup2 none rw")
-    )
-    assert find_homes("4:memory:/\n0::/mine\n", mounts) == [
-        Home(2, group, ("pids",)),
-        Home(1, tmp_path / "cg/memory", ("memory",)),
-    ]
-
-
-@pytest.mark.parametrize(
-    "memberships", ["", "0::/\n", "nonsense\n", "3:memory:/a\n"], ids=["empty", "v2", "odd", "v1"]
-)
-def test_no_cgroup_mounted(memberships: str, tmp_path: Path) -> None:
-    assert find_homes(memberships, mountinfo(tmp_path)) == []
+def test_each_controller_is_found_where_it_is(
+    memberships: str,
+    mounts: list[tuple[str, str, str]],
+    controllers: str,
+    homes: list[tuple[int, str, tuple[str, ...]]],
+    tmp_path: Path,
+) -> None:
+    for folder in {"cg/inner", "cg/unified", *(folder for _, folder, _ in homes)}:
+        group_below(tmp_path, folder, controllers)
+    found = find_homes(memberships, mountinfo(tmp_path, *mounts))
+    assert found == [Home(version, tmp_path / folder, of) for version, folder, of in homes]
 
 
 def test_what_cannot_be_read_is_left_out() -> None:

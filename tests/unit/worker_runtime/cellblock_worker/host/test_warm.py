@@ -65,11 +65,6 @@ def test_a_run_gets_the_oldest_of_its_kind_and_another_kind_rather_than_none() -
     assert [warm.take(KEYED) for _ in range(3)] == [lasting, plain, later]
 
 
-def test_without_reuse_a_run_with_a_key_gets_the_oldest() -> None:
-    first, second = Asked(lasts=False), Asked(lasts=False)
-    assert _warm(first, second, may_last=False).take(KEYED) is first
-
-
 def test_what_is_killed_is_taken_by_nobody() -> None:
     dead, alive, latest = Asked(lasts=False, state=State.ENDING), Asked(lasts=True), Asked(lasts=True)
     warm = _warm(dead, alive, latest)
@@ -100,10 +95,11 @@ def test_where_all_ask_for_processes_that_last_all_are() -> None:
     assert all(warm.next_lasts([True] * there) for there in range(20))
 
 
-def test_without_reuse_none_is_for_several_runs() -> None:
-    warm = _warm(may_last=False)
+def test_without_reuse_none_is_for_several_runs_and_one_with_a_key_gets_the_oldest() -> None:
+    first, second = Asked(lasts=False), Asked(lasts=False)
+    warm = _warm(first, second, may_last=False)
     warm.asked(KEYED)
-    assert not warm.next_lasts([])
+    assert (warm.next_lasts([]), warm.take(KEYED)) == (False, first)
 
 
 def burst(target: WarmTarget, runs: int, now: float) -> None:

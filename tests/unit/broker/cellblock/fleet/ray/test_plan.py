@@ -102,15 +102,6 @@ def test_brokers_are_added_and_one_that_is_silent_or_leaves_counts_no_more() -> 
     assert made.wanted(REPORT_SECONDS + 0.2) == 0 and made.brokers(REPORT_SECONDS + 0.2) == 0
 
 
-def test_it_goes_up_at_once_and_down_when_fewer_were_enough_for_a_while() -> None:
-    made = scale(least=1, shrink=60.0)
-    seen: list[int] = []
-    for second in range(150):
-        made.note("a", 48 if second == 10 else 24 if second == 50 else 0, second)
-        seen.append(made.wanted(second))
-    assert seen == [1] * 10 + [4] * 61 + [2] * 40 + [1] * 39
-
-
 def test_hosts_that_are_there_already_count_as_needed() -> None:
     made = scale(have=7)
     made.note("a", 0, 1.0)
@@ -128,6 +119,7 @@ def test_hosts_that_are_there_already_count_as_needed() -> None:
 def test_it_is_what_the_busiest_second_of_the_last_ones_needed(
     loads: list[int], least: int, more: int, shrink: int
 ) -> None:
+    """So it goes up at once, and down when fewer were enough for a while."""
     made = scale(least, least + more, shrink)
     needs: list[int] = []
     for second, load in enumerate(loads):

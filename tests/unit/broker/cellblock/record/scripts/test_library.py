@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -201,9 +202,7 @@ def test_concurrent_saves_lose_none_and_mix_none(tmp_path: Path) -> None:
 def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch, one: Library) -> None:
     before = one.write("report", HEADER, "1", trial("1"), replace=False)
 
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("cellblock_worker.base.private_files.os.fsync", full)
     with pytest.raises(BadScript, match="No space left"):
         one.write("report", HEADER, "2", trial("2"), replace=True)

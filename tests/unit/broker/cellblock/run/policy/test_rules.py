@@ -14,6 +14,7 @@ from cellblock.run.policy.asking import Question, Verdict
 from cellblock.run.policy.grants import Grants, Layer
 from cellblock.run.policy.rules import MAX_QUESTIONS, RunRules
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from support.memory_host import hangs
 
 TOOLS = {name: ToolEntry(name, name) for name in ("read", "write")}
 FILES = ServerEntry("files", "files", "files", tools=tuple(TOOLS.values()))
@@ -142,16 +143,10 @@ async def test_nobody_to_ask() -> None:
 
 async def test_a_user_who_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cellblock.run.policy.rules.APPROVAL_SECONDS", 1.0)
-    asked: list[Question] = []
-
-    async def answer(question: Question) -> Verdict:
-        asked.append(question)
-        await asyncio.Event().wait()
-        raise AssertionError
-
+    answer = AsyncMock(side_effect=hangs)
     world = World({"approve": ["*"]}, answer=answer)
     assert [await world.call(), await world.call()] == ["APPROVAL_TIMEOUT", "APPROVAL_UNAVAILABLE"]
-    assert (len(asked), world.clock_said) == (1, ["stop", "go_on"])
+    assert (answer.call_count, world.clock_said) == (1, ["stop", "go_on"])
     assert world.rules.waited_ms >= 990
 
 
