@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, RunResponse
+from cellblock import Broker
 from cellblock.run.events import Observer
 from cellblock.run.response import LogEntry
 from conformance.world import run
@@ -182,14 +182,6 @@ async def test_the_best_effort_keeps_what_can_be_read(broker: Broker) -> None:
     assert revoked == "[Unserializable Object]"
 
 
-def truncation(response: RunResponse, limit: int) -> None:
-    """The last entry, and only that, says that the logs were cut, and at which limit."""
-    *entries, last = response.logs
-    assert last.level == "warn" and str(limit) in last.message and "truncat" in last.message.lower()
-    assert all("truncat" not in entry.message for entry in entries)
-    assert sum(len(entry.message.encode()) for entry in entries) <= limit
-
-
 @pytest.mark.clause("3.3.1.f")
 @pytest.mark.parametrize(
     ("statements", "limit"),
@@ -202,10 +194,14 @@ def truncation(response: RunResponse, limit: int) -> None:
     ],
 )
 async def test_cut_logs_end_with_a_warning(broker: Broker, statements: str, limit: int) -> None:
-    """The script goes on, what fitted is kept, and the cap is in bytes."""
+    """The script goes on, and what fitted is kept, in bytes; the last entry, and only that, says at which limit the
+    logs were cut."""
     response = await run(broker, f"{statements} globalThis.__codemode_result__ = 'ended';", maxLogBytes=limit)
     assert response.result == "ended" and response.ok
-    truncation(response, limit)
+    *entries, last = response.logs
+    assert last.level == "warn" and str(limit) in last.message and "truncat" in last.message.lower()
+    assert all("truncat" not in entry.message for entry in entries)
+    assert sum(len(entry.message.encode()) for entry in entries) <= limit
 
 
 @pytest.mark.clause("3.3.1.f")

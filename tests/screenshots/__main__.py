@@ -66,9 +66,8 @@ async def client(served: Daemon, number: int) -> None:
 
 async def dashboard(served: Daemon, images: Path) -> None:
     """The page in both colours, and one run."""
-    opened = await cellblock(
-        "dashboard", "--no-open", "--url", served.url, "--state-dir", served.folder / "s"
-    )
+    place = ("--url", served.url, "--state-dir", served.folder / "s")
+    opened = await cellblock("dashboard", "--no-open", *place, code=0)
     async with browser() as chromium:
         context = await chromium.new_context(
             viewport={"width": 1440, "height": 1000}, reduced_motion="reduce", color_scheme="light"

@@ -2,9 +2,7 @@
 foreign decisions about a run that waits: none of them does anything. And a hostile page in the browser of somebody who
 has the dashboard open: it frames, reads, forges and stores nothing."""
 
-import asyncio
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,10 @@ from typing import Any
 import pytest
 
 from support.browser import WHERE_FROM, browser, browser_path
-from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.http_daemon import MCP_HEADERS, Daemon, daemon
 from support.http_server import Answering, serving
 from support.parked_runs import WAITING, login, parked, waiting
-from support.waits import within
 
 PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.js", "/metrics")
 
@@ -188,14 +185,8 @@ async def test_only_post_decides(served: Daemon, run_id: str, method: str) -> No
 
 @undecided
 async def test_a_named_token_sees_and_decides_nothing(served: Daemon, run_id: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(str(forked_cellblock()), "token", "create", "ci", "--state-dir", str(served.folder / "s")),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    out, err = await within(process.communicate(), 60)
-    assert process.returncode == 0, err
-    named = {"Authorization": f"Bearer {out.decode().split()[-1]}"}
+    made = await cellblock("token", "create", "ci", "--state-dir", served.folder / "s", code=0)
+    named = {"Authorization": f"Bearer {made.out.split()[-1]}"}
     await decision(served, run_id, 403, named)
     assert (await served.ask("GET", "/dashboard/parked", headers=named)).status == 403
 

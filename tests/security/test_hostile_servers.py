@@ -26,6 +26,7 @@ from support.cellblock_zygote import forked_cellblock
 from support.commands import cellblock
 from support.entries import ledger, plain_server, settings
 from support.http_daemon import TOOL, daemon
+from support.processes import owned_process
 from support.pseudo_terminal import in_terminal
 from support.responses import succeeded
 from support.waits import until, within
@@ -447,10 +448,8 @@ async def broker_at(
     tmp_path: Path, way: str, where: str
 ) -> AsyncGenerator[tuple[Broker, asyncio.StreamReader]]:
     """A broker with a server in a process of its own, and what that says."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-c", SERVER, way, where, stdout=asyncio.subprocess.PIPE
-    )
-    try:
+    command = (sys.executable, "-I", "-c", SERVER, way, where)
+    async with owned_process(*command, stdout=asyncio.subprocess.PIPE) as process:
         url = f"http://127.0.0.1:{int(await within(process.stdout.readline()))}/mcp"
         pool = {"warm": 1, "capacity": 4}
         bound = {"call_timeout_ms": 300 if where == "call" else ANSWERED_MS}
@@ -458,9 +457,6 @@ async def broker_at(
             yield broker, process.stdout
         if where == "session" and way != "polled":
             await none_left(process.stdout)
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @pytest.mark.parametrize("way", ["events", "one line", "ids", "silent"])

@@ -18,12 +18,12 @@ import pytest
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import place_of
-from cellblock_worker.launch.spawning import kill, reaped
 from support.commands import cellblock
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.http_server import free_port
 from support.oauth_world import Browser
+from support.processes import owned_process
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 
@@ -102,11 +102,8 @@ async def company(
     async with contextlib.AsyncExitStack() as stack:
 
         async def begun(*words: object, **more: str) -> tuple[asyncio.subprocess.Process, list[int]]:
-            process = await asyncio.create_subprocess_exec(
-                *map(str, words), stdin=PIPE, stdout=PIPE, env={**os.environ, **more}
-            )
-            stack.push_async_callback(reaped, process)
-            stack.callback(kill, process, group=False)
+            started = owned_process(*words, stdin=PIPE, stdout=PIPE, env={**os.environ, **more})
+            process = await stack.enter_async_context(started)
             return process, list(map(int, (await within(process.stdout.readline())).split()))
 
         server, (mcp,) = await begun(*forked_server("oauth_server.py", "--introspecting", "--ledger", record))

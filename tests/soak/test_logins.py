@@ -27,11 +27,10 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.tools.upstream.auth.login import log_out
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.session import LOGIN_ENDED
-from cellblock_worker.launch.spawning import kill, reaped
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.oauth_world import Browser
-from support.processes import alive, gone
+from support.processes import alive, gone, owned_process
 from support.public_servers import NODE, require
 from support.shared_rows import KEY, state_of
 from support.waits import until, until_found, within
@@ -282,9 +281,7 @@ class Campaign:
         async with contextlib.AsyncExitStack() as stack:
 
             async def begun(*words: object) -> tuple[asyncio.subprocess.Process, int]:
-                process = await asyncio.create_subprocess_exec(*map(str, words), stdin=PIPE, stdout=PIPE)
-                stack.push_async_callback(reaped, process)
-                stack.callback(kill, process, group=False)
+                process = await stack.enter_async_context(owned_process(*words, stdin=PIPE, stdout=PIPE))
                 return process, int(await within(process.stdout.readline(), 60))
 
             server, port = await begun(

@@ -203,8 +203,7 @@ class Site:
         return self.browsers[-1]
 
     async def token(self, name: str) -> str:
-        made = await cellblock("token", "create", name, "--state-dir", self.daemon.folder / "s")
-        assert made.code == 0, made.err
+        made = await cellblock("token", "create", name, "--state-dir", self.daemon.folder / "s", code=0)
         return made.out.strip().splitlines()[-1].split()[-1]
 
     async def login_of(self, person: str) -> LoginRecord | None:

@@ -2,20 +2,18 @@
 attacker itself: it is where Deno would be, does what it is told, and Deno lies beside it."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cellblock import Broker, Observer
 from cellblock_worker.confinement import confinement
 from security.native.harness import Native, Step, attack, let_loose, steps
 from support.entries import settings
-from support.processes import gone, workers_of
+from support.processes import gone, signal_all, workers_of
 from support.responses import error_of, succeeded
 from support.waits import within
 from support.worker_owner import MIB
@@ -158,9 +156,7 @@ async def test_a_worker_cannot_outlive_its_host(native_hosts: Native, tmp_path: 
             await gone(workers)
             error_of(await run, "HOST_LOST")
         finally:
-            for worker in workers:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    worker.kill()
+            signal_all(workers, signal.SIGKILL)
 
 
 async def test_it_does_its_steps_inside_the_layers(native_workers: Native) -> None:

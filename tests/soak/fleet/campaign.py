@@ -28,7 +28,7 @@ from soak.written import drained, heads_in, response_to, store_of
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server
 from support.fleet.fleet import Balancer, Broker, Fleet, Host, Part, summary
 from support.fleet.network import Loopback
-from support.processes import alive, command_line, descendants
+from support.processes import alive, command_line, descendants, signal_all
 from support.waits import until, until_found
 
 HOSTS: Final = 3
@@ -381,9 +381,8 @@ class FleetFaults:
         }
         try:
             if how.endswith(" lost"):
-                for one in by_role(psutil.Process(part.pid)).get(how.removesuffix(" lost"), []):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        one.kill()
+                role = how.removesuffix(" lost")
+                signal_all(by_role(psutil.Process(part.pid)).get(role, []), signal.SIGKILL)
                 return
             begin, end, span = ways[how]
             await asyncio.to_thread(begin)

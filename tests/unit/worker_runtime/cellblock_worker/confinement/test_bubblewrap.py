@@ -15,7 +15,7 @@ import pytest
 
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.bubblewrap import HeldFiles
-from support.processes import alive, left_after, name_of
+from support.processes import alive, left_after, name_of, signal_all
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="bubblewrap and leases are Linux's"
@@ -122,11 +122,6 @@ def is_bubblewrap(process: psutil.Process) -> bool:
     return alive(process) and name_of(process) == "bwrap"
 
 
-def kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.kill()
-
-
 @contextlib.contextmanager
 def orphan(argv: list[str]) -> Generator[psutil.Process]:
     """A child of bubblewrap whose parent was killed the moment that it had a child."""
@@ -141,7 +136,7 @@ def orphan(argv: list[str]) -> Generator[psutil.Process]:
             time.sleep(0.01)
         if is_bubblewrap(child):
             yield child
-            kill(child)
+            signal_all([child], signal.SIGKILL)
             return
     pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and bubblewrap.py may go")
 
@@ -199,4 +194,4 @@ def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
         outer.kill()
         outer.wait()
         assert child.pid not in bubblewrap.end_orphans()
-        kill(child)
+        signal_all([child], signal.SIGKILL)

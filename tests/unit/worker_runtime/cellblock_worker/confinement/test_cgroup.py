@@ -45,9 +45,9 @@ print(Path("/proc/self/cgroup").read_text(), flush=True)
 
 
 @contextmanager
-def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def host_in_a_group() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
-    command = [sys.executable, "-c", program]
+    command = [sys.executable, "-c", HOST]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process, json.loads(process.stdout.readline())
@@ -65,7 +65,7 @@ def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
         yield process, said
 
 
-def test_the_caps_are_on_the_group_and_the_process_is_in_it(
+def test_the_caps_are_on_the_group_the_process_is_in_it_and_leaving_removes_it(
     entered: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     process, said = entered
@@ -79,10 +79,6 @@ def test_the_caps_are_on_the_group_and_the_process_is_in_it(
         files = [Path(path) / name for name in names for path in said["paths"]]
         caps = [file.read_text().strip() for file in files if file.exists()]
         assert caps == [str(cap)] * sum(told in text for text in said["in_force"])
-
-
-def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
-    process, said = entered
     output, _ = process.communicate("", timeout=30)
     assert process.returncode == 0
     assert [path for path in said["paths"] if Path(path).exists() or Path(path).name in output] == []
@@ -213,8 +209,8 @@ def v2_group() -> Iterator[tuple[Path, Path]]:
         os.close(lock)
 
 
-def run_v2(point: Path, group: Path, broker: str = V2_BROKER) -> list[str]:
-    command = [sys.executable, "-c", broker, str(point), str(group), V2_HOST]
+def run_v2(point: Path, group: Path) -> list[str]:
+    command = [sys.executable, "-c", V2_BROKER, str(point), str(group), V2_HOST]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
