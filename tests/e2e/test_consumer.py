@@ -24,7 +24,7 @@ WRONG = 'from cellblock import Broker\nbroker: Broker = Broker.from_config("x", 
 
 def ran(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     done = [sys.executable, "-m", *command]
-    return subprocess.run(done, cwd=cwd, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(done, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.fixture

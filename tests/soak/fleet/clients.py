@@ -227,6 +227,8 @@ class Clients:
         """Allows what one of the runs waits for, or answers its server, at any broker, as the dashboard does."""
         head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
         body = await asyncio.to_thread(self._answer_to, head.id)
+        if not body["calls"]:
+            return  # Somebody else was faster.
         served = broker.served
         url = f"{served.url.removesuffix('/mcp')}/dashboard/parked/{head.id}/approve"
         with suppress(httpx2.HTTPError):
@@ -241,13 +243,14 @@ class Clients:
                 self._books.written.add(head.id)
 
     def _answer_to(self, run_id: str) -> dict[str, Any]:
-        """A form for the server that asks, else a yes to all calls."""
+        """A form for the server that asks, else a yes to all calls that wait now: another question may come."""
         with store_of(self._fleet) as store:
-            for question in questions_of(store, run_id):
-                if question.is_of_server:
-                    name = self._books.name(json.loads(question.input)["id"])
-                    return {"calls": [str(question.id)], "form": {"name": name}}
-        return {}
+            waiting = questions_of(store, run_id)
+        for question in waiting:
+            if question.is_of_server:
+                name = self._books.name(json.loads(question.input)["id"])
+                return {"calls": [str(question.id)], "form": {"name": name}}
+        return {"calls": [str(question.id) for question in waiting]}
 
     async def intrude(self) -> None:
         """Tries, as another principal, the sessions, words, runs and outputs of the first."""

@@ -174,7 +174,28 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
     await until(lambda: brief._threads.busy == 0, "the thread is free")
 
 
-async def test_a_function_that_swallows_its_cancellation_holds_no_call_and_is_cancelled_at_the_end() -> None:
+async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
+    release, ended = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+        ended.set()
+
+    with pytest.raises(ToolCallError, match="did not end"):
+        await within(brief.call(read_tool(stubborn), {}))
+    task = asyncio.current_task()
+    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
+    assert not ended.is_set()
+    release.set()
+    await within(ended.wait())
+
+
+async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
     calls = PythonCalls(bound=0.01, threads=1, most=MOST)
     cancelled: list[bool] = []
 
@@ -187,8 +208,6 @@ async def test_a_function_that_swallows_its_cancellation_holds_no_call_and_is_ca
 
     with pytest.raises(ToolCallError, match="did not end"):
         await within(calls.call(read_tool(stubborn), {}))
-    task = asyncio.current_task()
-    assert task is not None and not task.cancelling(), "what ended the call is no cancellation of its caller"
     await until(lambda: len(cancelled) == 2, "it goes on by itself")
     await within(calls.close())
     assert len(cancelled) == 3

@@ -90,9 +90,12 @@ def test_another_command_quarantines_every_tool(tmp_path: Path) -> None:
 
 def test_an_empty_first_list_is_not_what_is_trusted(tmp_path: Path) -> None:
     quarantine = reviewer(tmp_path, "quarantine")
-    assert names(quarantine.review("s", CONFIG, [])) == ([], [])
-    assert names(quarantine.review("s", CONFIG, tools(a="1"))) == (["a"], [])
-    assert names(quarantine.review("s", CONFIG, tools(a="1", b="2"))) == (["a"], ["b"])
+    lists = ([], tools(a="1"), tools(a="1", b="2"))
+    assert [names(quarantine.review("s", CONFIG, listed)) for listed in lists] == [
+        ([], []),
+        (["a"], []),
+        (["a"], ["b"]),
+    ]
 
 
 async def test_the_introduction_of_a_server_without_tools_is_pinned(tmp_path: Path) -> None:

@@ -241,7 +241,9 @@ async def test_refusals_are_told_in_the_servers_words(tmp_path: Path, change: Ch
 
 @pytest.mark.parametrize("status", [401, 200, 400, 404])
 async def test_a_list_of_tools_that_is_refused_is_a_challenge(tmp_path: Path, status: int) -> None:
-    with served(odd("nothing")) as authority:
+    """And a login needs no documents: without them the server's own places are tried."""
+    with served(odd("resource", 404)) as authority:
+        authority.metadata_at = ""
         authority.greets = {**GREETS, "tools/list": status}
         _, said = await logged_in(authority, tmp_path)
     if status != 401:
@@ -258,6 +260,9 @@ async def test_a_server_that_is_not_there_is_told_without_the_name_of_a_class(tm
     with pytest.raises(LoginError, match="notes cannot be reached") as caught:
         await logged_in(authority, tmp_path)
     assert "Error" not in caught.value.message
+    nowhere = odd("metadata", token_endpoint="http://127.0.0.1:1/token")
+    with served(nowhere) as other, pytest.raises(LoginError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        await logged_in(other, tmp_path)
 
 
 @pytest.mark.parametrize(
