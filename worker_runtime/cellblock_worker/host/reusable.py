@@ -1,7 +1,8 @@
 """The processes that may have another run of the key that they serve, and the runs that wait for one of them.
 
 Such a process is busy, with a run or on its way to the next one, or idle; its own state says which. A new process costs
-50 ms of CPU and may take the place of an old one; a context costs a millisecond. So a run waits for a busy process of
+50 ms of CPU and may take the place of an old one; a context costs a millisecond. A few processes of a key are worth
+that at once: while one waits for a tool or makes a context, others run. Beside them a run waits for a busy process of
 its key where that is likely to be ready before another one could have booted. Each process tells how long it is likely
 to take: the mean of its own runs, or the time of a context. Runs wait in their order, not for one process.
 """
@@ -9,6 +10,7 @@ to take: the mean of its own runs, or the time of a context. Runs wait in their 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +18,9 @@ from cellblock_worker.host.warm import Waiting
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.life import IDLE_SECONDS, State
 from cellblock_worker.worker.worker import Worker
+
+AT_ONCE: Final = (os.cpu_count() or 1) + 2
+"""Sets how many processes of a key are made for runs that come at once, before one waits for another."""
 
 BOOT_SECONDS: Final = 0.05
 """Bounds the wait that is expected: as long as the boot that it saves."""
@@ -69,7 +74,8 @@ class ReusableWorkers:
         return max(idle, key=_idle_since, default=None)
 
     def join(self, waiting: Waiting, *, gives_way: bool) -> bool:
-        """Has a run wait for a worker that is likely to be ready soon; whether there is one. None is idle for it."""
+        """Has a run wait for a worker that is likely to be ready soon; whether there is one, beside as many as there may
+        be at once. None is idle for it."""
         key = waiting.run.key
         times = [
             worker.ready_in
@@ -78,7 +84,7 @@ class ReusableWorkers:
         ]
         rate = sum(1 / seconds for seconds in times if seconds)
         ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
-        if ahead + 1 > rate * BOOT_SECONDS:
+        if len(times) < AT_ONCE or ahead + 1 > rate * BOOT_SECONDS:
             return False
         timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)

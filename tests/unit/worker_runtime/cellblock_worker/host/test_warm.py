@@ -398,6 +398,15 @@ async def test_as_many_wait_as_are_served_before_a_boot_is_over(
     assert sum(joins) == len(workers.clear()) == joined
 
 
+async def test_none_waits_before_there_are_as_many_processes_as_may_be_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reusable, "AT_ONCE", 3)
+    few, enough = _with(Process("a"), Process("a")), _with(Process("a"), Process("a"), Process("a"))
+    assert [workers.join(_waiting(b"1"), gives_way=False) for workers in (few, enough)] == [False, True]
+    enough.clear()
+
+
 async def test_runs_are_given_up_when_the_last_process_of_their_key_is_gone() -> None:
     given_up: list[bytes] = []
     one, two = Process("a"), Process("a")
