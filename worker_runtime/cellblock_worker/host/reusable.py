@@ -74,8 +74,8 @@ class ReusableWorkers:
         return max(idle, key=_idle_since, default=None)
 
     def join(self, waiting: Waiting, *, gives_way: bool) -> bool:
-        """Has a run wait for a worker that is likely to be ready soon; whether there is one, beside as many as there may
-        be at once. None is idle for it."""
+        """Has a run wait for a worker that is likely to be ready soon; whether there is one, and as many as may be at
+        once. None is idle for it."""
         key = waiting.run.key
         times = [
             worker.ready_in
