@@ -77,14 +77,12 @@ class ReusableWorkers:
         """Has a run wait for a worker that is likely to be ready soon; whether there is one, and as many as may be at
         once. None is idle for it."""
         key = waiting.run.key
-        times = [
-            worker.ready_in
-            for worker in self._of_key.get(key, ())
-            if worker.may_have(waiting.run, gives_way=gives_way)
-        ]
-        rate = sum(1 / seconds for seconds in times if seconds)
+        busy = [one for one in self._of_key.get(key, ()) if one.may_have(waiting.run, gives_way=gives_way)]
+        rate = sum(1 / one.ready_in for one in busy if one.ready_in)
         ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
-        if len(times) < AT_ONCE or ahead + 1 > rate * BOOT_SECONDS:
+        # One that makes a context is ready in a millisecond.
+        is_next = ahead < sum(one.state is State.RETURNING for one in busy)
+        if not is_next and (len(busy) < AT_ONCE or ahead + 1 > rate * BOOT_SECONDS):
             return False
         timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)

@@ -398,6 +398,9 @@ async def test_as_many_wait_as_are_served_before_a_boot_is_over(
     assert sum(joins) == len(workers.clear()) == joined
 
 
+RETURNS = (State.RUNNING, State.RETURNING)
+
+
 async def test_none_waits_before_there_are_as_many_processes_as_may_be_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -405,6 +408,12 @@ async def test_none_waits_before_there_are_as_many_processes_as_may_be_at_once(
     few, enough = _with(Process("a"), Process("a")), _with(Process("a"), Process("a"), Process("a"))
     assert [workers.join(_waiting(b"1"), gives_way=False) for workers in (few, enough)] == [False, True]
     enough.clear()
+    # One makes a context: the next run has it in a millisecond.
+    returning = Process("a")
+    few = _with(Process("a"), returning)
+    monkeypatch.setattr(Process, "state", property(lambda process: RETURNS[process is returning]))
+    assert [few.join(_waiting(token), gives_way=False) for token in (b"1", b"2")] == [True, False]
+    few.clear()
 
 
 async def test_runs_are_given_up_when_the_last_process_of_their_key_is_gone() -> None:
