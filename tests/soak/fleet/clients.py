@@ -227,15 +227,15 @@ class Clients:
         """Allows what one of the runs waits for, or answers its server, at any broker, as the dashboard does."""
         head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
         body = await asyncio.to_thread(self._answer_to, head.id)
-        if not body["calls"]:
-            return  # Somebody else was faster.
         served = broker.served
         url = f"{served.url.removesuffix('/mcp')}/dashboard/parked/{head.id}/approve"
         with suppress(httpx2.HTTPError):
             async with self._http(served) as http:
                 answer = await http.post(url, json=body, headers=served.auth)
-            # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away.
-            if answer.status_code not in (200, 204, 404, 409, 503):
+            # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away. A server's question may have
+            # come since, which a yes to all does not answer.
+            came_since = answer.status_code == 422 and not body
+            if answer.status_code not in (200, 204, 404, 409, 503) and not came_since:
                 self._books.wrong.append(f"approving {head} got {answer.status_code}: {answer.text}")
             if answer.is_success:
                 self._counts["approved"] += 1
@@ -243,14 +243,13 @@ class Clients:
                 self._books.written.add(head.id)
 
     def _answer_to(self, run_id: str) -> dict[str, Any]:
-        """A form for the server that asks, else a yes to all calls that wait now: another question may come."""
+        """A form for the server that asks, else a yes to all calls."""
         with store_of(self._fleet) as store:
-            waiting = questions_of(store, run_id)
-        for question in waiting:
-            if question.is_of_server:
-                name = self._books.name(json.loads(question.input)["id"])
-                return {"calls": [str(question.id)], "form": {"name": name}}
-        return {"calls": [str(question.id) for question in waiting]}
+            for question in questions_of(store, run_id):
+                if question.is_of_server:
+                    name = self._books.name(json.loads(question.input)["id"])
+                    return {"calls": [str(question.id)], "form": {"name": name}}
+        return {}
 
     async def intrude(self) -> None:
         """Tries, as another principal, the sessions, words, runs and outputs of the first."""
