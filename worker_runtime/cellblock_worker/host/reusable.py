@@ -1,10 +1,10 @@
 """The processes that may have another run of the key that they serve, and the runs that wait for one of them.
 
 Such a process is busy, with a run or on its way to the next one, or idle; its own state says which. A new process costs
-50 ms of CPU and may take the place of an old one; a context costs a millisecond. A few processes of a key are worth
-that at once: while one waits for a tool or makes a context, others run. Beside them a run waits for a busy process of
-its key where that is likely to be ready before another one could have booted. Each process tells how long it is likely
-to take: the mean of its own runs, or the time of a context. Runs wait in their order, not for one process.
+50 ms of CPU and 40 MiB, and may take the place of an old one; a context costs a millisecond. As many processes of a
+key as there are cores are worth that at once. Beside them a run waits for a busy process of its key where one is likely
+to be ready soon; where all wait for tools, the cores are free for another process. Each process tells how long it is
+likely to take: the mean of its own runs, or the time of a context. Runs wait in their order, not for one process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker.life import IDLE_SECONDS, State
 from cellblock_worker.worker.worker import Worker
 
-AT_ONCE: Final = (os.cpu_count() or 1) + 2
+CORES: Final = os.cpu_count() or 1
 """Sets how many processes of a key are made for runs that come at once, before one waits for another."""
 
-BOOT_SECONDS: Final = 0.05
-"""Bounds the wait that is expected: as long as the boot that it saves."""
+SOON_SECONDS: Final = 0.02
+"""Bounds the wait that is expected: less than the boot that it saves, as the new process would have later runs, too."""
 
 WAIT_SECONDS: Final = 0.1
 """Bounds the wait itself: a run may take longer than those before it, and a busy machine has to find a core."""
@@ -82,7 +82,7 @@ class ReusableWorkers:
         ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
         # One that makes a context is ready in a millisecond.
         is_next = ahead < sum(one.state is State.RETURNING for one in busy)
-        if not is_next and (len(busy) < AT_ONCE or ahead + 1 > rate * BOOT_SECONDS):
+        if not is_next and (len(busy) < CORES or ahead + 1 > rate * SOON_SECONDS):
             return False
         timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)

@@ -82,11 +82,11 @@ CONNECTIONS_PER_SESSION: Final = 2
 """Cap the open connections. A new one beyond that closes an idle one, first of those that have shown no token; a
 quarter of the places is kept for these. A client holds two or three, most of the time one."""
 
-REQUESTS_PER_SECOND: Final = 200
+REQUESTS_PER_SECOND: Final = 2_000
 """Caps the requests of one client in the long run, at over twice what two processors can run. A client is an MCP
 session; requests without one count for the pair of authenticated principal and address."""
 
-BURST: Final = 400
+BURST: Final = 4_000
 """Caps the requests of one client at once, after a pause."""
 
 SESSION_IDLE_SECONDS: Final = 30 * 60

@@ -7,4 +7,4 @@ from cellblock_worker.host import reusable
 
 @pytest.fixture(autouse=True)
 def one_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reusable, "AT_ONCE", 1)
+    monkeypatch.setattr(reusable, "CORES", 1)

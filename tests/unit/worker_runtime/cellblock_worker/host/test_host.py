@@ -403,9 +403,9 @@ async def test_a_run_waits_for_a_process_of_its_key(places: int, serve: StartHos
 async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
     waits: bool, serve: StartHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a boot takes less than its runs, it does not."""
+    """Where those take long, it does not."""
     monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(reusable, "BOOT_SECONDS", BOUND if waits else 1e-9)
+    monkeypatch.setattr(reusable, "SOON_SECONDS", BOUND if waits else 1e-9)
     host, broker = await serve(AGAIN, warm=1, reuse=True)
     run = replace(RUN, key="one")
     # How long its runs take is known once one of them is over.

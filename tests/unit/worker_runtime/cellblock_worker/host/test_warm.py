@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock_worker.host import reusable
-from cellblock_worker.host.reusable import BOOT_SECONDS, SURPLUS_SECONDS, ReusableWorkers
+from cellblock_worker.host.reusable import SOON_SECONDS, SURPLUS_SECONDS, ReusableWorkers
 from cellblock_worker.host.warm import (
     BURST_KEPT_SECONDS,
     GIVE_WAY_SECONDS,
@@ -382,17 +382,15 @@ async def test_a_run_that_a_process_may_not_have_waits_for_the_next_one() -> Non
 @pytest.mark.parametrize(
     ("times", "joined"),
     [
-        ([BOOT_SECONDS], 1),
-        ([BOOT_SECONDS * 1.1], 0),
-        ([BOOT_SECONDS / 5], 5),
-        ([BOOT_SECONDS, BOOT_SECONDS / 2], 3),
-        ([None, BOOT_SECONDS / 2], 2),
+        ([SOON_SECONDS], 1),
+        ([SOON_SECONDS * 1.1], 0),
+        ([SOON_SECONDS / 5], 5),
+        ([SOON_SECONDS, SOON_SECONDS / 2], 3),
+        ([None, SOON_SECONDS / 2], 2),
         ([None], 0),
     ],
 )
-async def test_as_many_wait_as_are_served_before_a_boot_is_over(
-    times: list[float | None], joined: int
-) -> None:
+async def test_as_many_wait_as_are_served_soon(times: list[float | None], joined: int) -> None:
     workers = _with(*(Process("a", ready_in=seconds) for seconds in times))
     joins = [workers.join(_waiting(bytes([number])), gives_way=False) for number in range(9)]
     assert sum(joins) == len(workers.clear()) == joined
@@ -401,10 +399,10 @@ async def test_as_many_wait_as_are_served_before_a_boot_is_over(
 RETURNS = (State.RUNNING, State.RETURNING)
 
 
-async def test_none_waits_before_there_are_as_many_processes_as_may_be_at_once(
+async def test_none_waits_before_there_are_as_many_processes_as_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reusable, "AT_ONCE", 3)
+    monkeypatch.setattr(reusable, "CORES", 3)
     few, enough = _with(Process("a"), Process("a")), _with(Process("a"), Process("a"), Process("a"))
     assert [workers.join(_waiting(b"1"), gives_way=False) for workers in (few, enough)] == [False, True]
     enough.clear()
