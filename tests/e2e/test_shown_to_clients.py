@@ -125,6 +125,10 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
 
 async def check(config: Path, asked: Told, *others: Told) -> None:
     """A tool more, and a server more: only that one changes the list of resources."""
+    for one in (asked, *others):
+        await started(one.client)
+        # Who has not listed since a server's start is not told of what came with it.
+        await one.describes("plain")
     assert not (await within(asked.client.call_tool(TOOL, {"code": GROW}))).is_error
     for one in (asked, *others):
         await one.hears("tools", *([PLAIN] if one.modern else []))
