@@ -23,7 +23,6 @@ import psutil
 import pytest
 
 from cellblock_worker.base import lifetime
-from cellblock_worker.confinement.confinement import Launch
 from cellblock_worker.confinement.selftest import run_once
 from cellblock_worker.launch import launching, spawning
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
@@ -535,8 +534,8 @@ def test_a_limit_on_processes_is_told() -> None:
     assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr
 
 
-def shell(script: str) -> Launch:
-    return Launch(["/bin/sh", "-c", script])
+def shell(script: str) -> SpawnRequest:
+    return SpawnRequest(["/bin/sh", "-c", script], {}, guarded=True)
 
 
 async def test_it_reads_what_it_is_given_and_says_how_it_ended() -> None:
@@ -575,7 +574,7 @@ async def test_a_cancelled_caller_leaves_none_behind_and_what_has_left_its_group
 async def test_its_descriptors_are_closed_even_when_it_cannot_be_started() -> None:
     reader, writer = os.pipe()
     with pytest.raises(OSError, match="no-such-program"):
-        await run_once(Launch(["/no-such-program"], (reader,), wrapped=True), BOUND)
+        await run_once(SpawnRequest(["/no-such-program"], {}, (reader,)), BOUND)
     os.close(writer)
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(reader)
