@@ -53,7 +53,6 @@ DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)
 DENO_TIMEOUT_S = 300
 # Not `--keep-names`: its calls take a fiftieth of a worker's boot. What scripts see names itself.
 BUNDLE_FLAGS = ("--platform", "deno", "--minify")
-SCRIPT_FLAGS = (*BUNDLE_FLAGS, "--format", "iife")
 LOADER = """\
 {imports}const [start, failed] = Deno[Deno.internal].core.evalContext({text}, import.meta.url);
 if (failed) throw failed.thrown;
@@ -166,14 +165,14 @@ def build(root: Path, out: Path) -> None:
             _run(deno, ["bundle", *alone, *flags, "-o", BUNDLE, str(root / source)], work, env)
             return (work / BUNDLE).read_text(encoding="utf-8")
 
-        # Scripts, not modules, must say themselves that they are strict. This one is compiled once and evaluated in
-        # each context.
+        # A script, not a module: it is compiled once and evaluated in each context, and must say itself that it is
+        # strict.
         inner = f'"use strict";{bundled(INNER, "--platform", "deno", "--format", "iife")}'
         given = {"CELLBLOCK_VM": "vm", "CELLBLOCK_INNER": json.dumps(inner)}
-        contexts = _loaded(bundled(CONTEXTS, *SCRIPT_FLAGS), given, 'import vm from "node:vm";\n')
+        contexts = _loaded(bundled(CONTEXTS, *BUNDLE_FLAGS), given, 'import vm from "node:vm";\n')
         (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
         (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST, *BUNDLE_FLAGS), encoding="utf-8")
-        (work / BUNDLE).write_text(_loaded(bundled(ENTRY, *SCRIPT_FLAGS), {}), encoding="utf-8")
+        (work / BUNDLE).write_text(_loaded(bundled(ENTRY, *BUNDLE_FLAGS), {}), encoding="utf-8")
         listing = _run(deno, ["eval", *alone, LIST_BUILTINS], work, env)
         table_url = json.dumps((root / GLOBALS_TABLE).as_uri())
         tables = _run(deno, ["eval", *alone, LIST_GLOBALS.format(url=table_url)], work, env)
@@ -186,9 +185,9 @@ def build(root: Path, out: Path) -> None:
             (work / name).replace(out / name)
 
 
-def _loaded(script: str, given: dict[str, str], imports: str = "") -> str:
-    """Return the module that runs a script, which finds each of some values under its name."""
-    text = f'(function({",".join(given)}){{"use strict";{script}}})'
+def _loaded(bundle: str, given: dict[str, str], imports: str = "") -> str:
+    """Return the module that runs a bundle without imports and exports, which finds each of some values by its name."""
+    text = f'(function({",".join(given)}){{"use strict";{bundle}}})'
     return LOADER.format(imports=imports, text=json.dumps(text), values=", ".join(given.values()))
 
 

@@ -133,14 +133,11 @@ class FileShelf:
         """Returns the folder's path."""
         return str(self._folder)
 
-    def path(self, name: str) -> Path:
-        return self._folder / self._file(name)
-
     def _file(self, name: str) -> str:
         return f"{self._stem(name) if self._stem else name}{_SUFFIX}"
 
     def where(self, name: str) -> str:
-        return str(self.path(name))
+        return str(self._folder / self._file(name))
 
     def names(self) -> list[str]:
         """Returns the names of all things; without the folder there are none. See `Shelf`."""
@@ -158,18 +155,18 @@ class FileShelf:
     def read(self, name: str) -> bytes:
         """Reads a thing's file. See `Shelf`, and `read_private`."""
         with Folder.inside(self._folder) as folder:
-            return read_private(folder, self.path(name).name, self._max_bytes, secret=self._secret)
+            return read_private(folder, self._file(name), self._max_bytes, secret=self._secret)
 
     def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
         """Writes a thing's file. See `Shelf`, and `write_private`."""
         assert not isinstance(only, int)
         with Folder.inside(self._folder, make=True) as folder:
-            return write_private(folder, self.path(name).name, data, replace=replace, only=only)
+            return write_private(folder, self._file(name), data, replace=replace, only=only)
 
     def remove(self, name: str) -> None:
         """Removes a thing's file. See `Shelf`."""
         with Folder.inside(self._folder) as folder:
-            if not folder.remove(self.path(name).name):
+            if not folder.remove(self._file(name)):
                 raise FileNotFoundError
 
 

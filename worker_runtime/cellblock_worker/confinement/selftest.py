@@ -65,15 +65,12 @@ class _Ending:
             self.returncode.set_result(returncode)
 
 
-async def run_once(
-    order: SpawnRequest, bound: float, given: bytes = b"", launcher: Launcher | None = None
-) -> Outcome:
-    """Starts a process, gives it its whole standard input, and waits for its end.
+async def run_once(order: SpawnRequest, bound: float, launcher: Launcher | None = None) -> Outcome:
+    """Starts a process whose standard input is empty, and waits for its end.
 
     Args:
         order: Closed here.
         bound: Longest time in seconds; past it, or when the caller is cancelled, the process is killed.
-        given: What it reads.
         launcher: Starts it, one that is in the jail where the order is for one; None: it is started from this process.
 
     Raises:
@@ -82,17 +79,15 @@ async def run_once(
     """
     ending = _Ending()
     try:
-        process = DenoProcess(launcher or Launcher(alone=True), order, ending, max_unsent_bytes=len(given))
+        process = DenoProcess(launcher or Launcher(alone=True), order, ending, max_unsent_bytes=0)
     finally:
         order.close()
-    process.write(given)
-    process.end_input()
+    process.close_input()
     try:
         async with asyncio.timeout(bound):
             returncode = await asyncio.shield(ending.returncode)
     except (TimeoutError, asyncio.CancelledError):
         process.kill()
-        process.abandon_input()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REAP_BOUND_SECONDS):
                 await asyncio.shield(ending.returncode)
