@@ -32,7 +32,7 @@ const ESCAPED = /\\u/;
  *
  * @param text of the script's module, as it is compiled.
  */
-export function mayNameWeb(text: string): boolean {
+function mayNameWeb(text: string): boolean {
   return NAMED.test(text) || WORLD.test(text) || ESCAPED.test(text);
 }
 

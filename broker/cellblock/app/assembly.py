@@ -24,12 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.database import Tables
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Store, Tables
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways

@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.base.database import Database, SqliteDatabase, StoreError
+from cellblock.base.database import Database, SqliteDatabase, StoreError, Tables
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import Stamp as FileStamp
 from cellblock_worker.base.private_files import read_private, stamp_of, write_private
@@ -177,31 +175,6 @@ LOCK_PAUSE_SECONDS: Final = 0.05
 """Separates two tries to get a lock that another process has; the kernel tells nobody when it is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of one kind of thing.
-
-    Args:
-        kind: Names them in PostgreSQL.
-        file: Names their file in a state directory.
-        what: What is in them, for people.
-        logger: Takes the warning that the file is damaged.
-        sqlite: The statements that lead from each version of the file to the next; released ones never change.
-        postgresql: The same for PostgreSQL.
-        setup: Pragmas of the file.
-        counted: Whether others' transactions must be seen in `Database.changes`.
-    """
-
-    kind: str
-    file: str
-    what: str
-    logger: logging.Logger
-    sqlite: Sequence[str]
-    postgresql: Sequence[str]
-    setup: Sequence[str] = ()
-    counted: bool = False
-
-
 class Store(Protocol):
     """Keeps what outlives a broker; `LocalStore` and `fleet`'s do. Everything but properties blocks."""
 
@@ -288,7 +261,7 @@ class LocalStore:
 
     def database(self, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
         """Opens a file, or makes it with mode 0600. See `Store`."""
-        return opened_file(self.state_dir / tables.file, tables, checked=checked)
+        return SqliteDatabase(self.state_dir / tables.file, tables, checked=checked)
 
     def shelf(
         self,
@@ -328,13 +301,6 @@ class LocalStore:
     def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
         """Returns the bytes as they are."""
         return sealed
-
-
-def opened_file(path: Path, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
-    """Opens one file of tables, wherever it is. Raises StoreError."""
-    return SqliteDatabase(
-        path, tables.sqlite, tables.what, tables.logger, checked=checked, setup=tables.setup
-    )
 
 
 def as_text(word: str) -> str:
