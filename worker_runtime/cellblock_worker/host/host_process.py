@@ -158,7 +158,6 @@ async def serve_tested(
 def _in_groups(config: HostConfig) -> Generator[None]:
     """Keeps this process in a cgroup of its own, with one for each worker, where machine and `isolation` allow it."""
     if config.isolation == "off":
-        use_cgroup(None)
         yield
         return
     caps = cgroup.caps_for(

@@ -257,7 +257,7 @@ class Worker:
         if reused:
             self._memory = MemoryEvidence(reused=True)
         elif in_context:
-            self._bond = Bond.begin(run, before)
+            self._bond = Bond(run, before)
         self._memory.sample(before)
         priority = self._priority = self._priority or Priority(self.pid)
         if gives_way:
