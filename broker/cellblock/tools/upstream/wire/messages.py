@@ -259,9 +259,7 @@ def error(number: Id, code: int, message: str, data: Any = None) -> bytes:
 def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", **head}
     if params is not None:
-        message["params"] = {
-            key: value if isinstance(value, Raw) else Raw(to_json(value)) for key, value in params.items()
-        }
+        message["params"] = {key: Raw(to_json(value)) for key, value in params.items()}
     return msgspec.json.encode(message)
 
 
