@@ -95,15 +95,11 @@ class Wire(Protocol):
     where: str
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        """Sends a request; returns when it is written, or on its way."""
+        """Sends a request; returns when it is written, or on its way. One is given up whose answer is cancelled."""
         ...
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         """Sends a notification (`what` is its method) or an answer. Raises ConnectionLost."""
-        ...
-
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        """Reads the answer to a request no further; says whether the server is to be told."""
         ...
 
     async def run(self, connection: Connection) -> None:
@@ -205,7 +201,7 @@ class Connection(Dispatcher[TransportContext]):
             given["_meta"] = meta
         if method == "tools/call" and self._calls_tasks and given["name"] in self.task_tools:
             given["task"] = {}
-        body = messages.request(number, method, given or None)
+        body = messages.written(given, id=number, method=method)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         pending = self._pending[number] = Pending(number, method, call, answer, opts.get("on_progress"))
         try:
@@ -231,9 +227,7 @@ class Connection(Dispatcher[TransportContext]):
         """Sends a notification; one that cannot be sent is dropped."""
         headers = (opts or {}).get("headers", {})
         with suppress(MCPError):
-            await self._wire.post(
-                messages.notification(method, dict(params) if params else None), headers, method
-            )
+            await self._wire.post(messages.written(params, method=method), headers, method)
 
     async def run(
         self,
@@ -365,9 +359,7 @@ class Connection(Dispatcher[TransportContext]):
 
     async def _abandon(self, pending: Pending, opts: CallOptions) -> None:
         """Tells the server that nobody waits for an answer any more, where it may know of the request."""
-        if not self._wire.give_up(pending, self.version) or not pending.sent:
-            return
-        if opts.get("cancel_on_abandon", True):
+        if pending.sent and opts.get("cancel_on_abandon", True):
             params = {"requestId": pending.number, "reason": "caller cancelled"}
             with anyio.move_on_after(ABANDON_SECONDS, shield=True):
                 await self.notify("notifications/cancelled", params)
@@ -427,7 +419,7 @@ class Connection(Dispatcher[TransportContext]):
                 assert self._on_request is not None
                 params = None if asked.params is None else repair.asked(asked.params)
                 result = await self._on_request(_from_server(call), asked.method, params)
-                answer = messages.result(asked.id, result)
+                answer = messages.written(id=asked.id, result=result)
             except MCPError as error:
                 answer = messages.error(asked.id, error.code, error.message, error.data)
             except ValidationError:

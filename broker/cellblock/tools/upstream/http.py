@@ -77,24 +77,26 @@ class HttpWire:
     """
 
     where = "its stream of events"
+    connection: Connection
+    """Takes what comes, from the beginning of `run` on."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient, cap: int, holding: Holding) -> None:
         self.url = url
-        self.connection: Connection | None = None
         self.client = client
         self._cap = cap
         self._holding = holding
         self._session: str | None = None
         self._version: str | None = None
-        self._posts: dict[Pending, asyncio.Task[None]] = {}
+        self._posts = set[asyncio.Task[None]]()
         self._listening: asyncio.Task[None] | None = None
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         if pending.method == "initialize":
             self._session = self._version = None
         task = asyncio.create_task(self._exchange(pending, body, headers))
-        self._posts[pending] = task
-        task.add_done_callback(lambda _: self._posts.pop(pending, None))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+        pending.answer.add_done_callback(lambda answer: answer.cancelled() and task.cancel())
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
@@ -109,12 +111,6 @@ class HttpWire:
         if what == "notifications/initialized" and self._session is not None and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        task = self._posts.get(pending)
-        if task is not None:
-            task.cancel()
-        return version not in MODERN_PROTOCOL_VERSIONS
-
     async def run(self, connection: Connection) -> None:
         """Waits for the end of the connection, and ends the session."""
         self.connection = connection
@@ -122,9 +118,7 @@ class HttpWire:
             await connection.ended.wait()
             await connection.last_answers()
         finally:
-            await end_tasks(
-                *self._posts.values(), *([self._listening] if self._listening is not None else [])
-            )
+            await end_tasks(*self._posts, self._listening)
 
     async def close(self) -> None:
         """Tells the server that the session is over."""
@@ -137,7 +131,6 @@ class HttpWire:
 
     async def _exchange(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         """Sends a request, and hands on what comes until it is answered."""
-        assert self.connection is not None
         try:
             pending.sent = True
             async with self._sent("POST", body, headers) as response:
@@ -167,7 +160,6 @@ class HttpWire:
             pending.fail(ConnectionLost(said_by(error), sent=True))
 
     async def _answer(self, response: httpx2.Response, pending: Pending) -> None:
-        assert self.connection is not None
         kind = kind_of(response)
         if kind == EVENTS:
             await self._answer_in_events(response, pending)
@@ -211,7 +203,6 @@ class HttpWire:
 
     async def _follow(self, response: httpx2.Response, place: _Place, pending: Pending | None = None) -> None:
         """Hands on what a stream brings, until it ends or the request is answered."""
-        assert self.connection is not None
         async with aclosing(self._events(response)) as events:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
@@ -249,7 +240,6 @@ class HttpWire:
 
     async def _listen(self) -> None:
         """Reads what the server sends outside of answers, for as long as it has a stream for that."""
-        assert self.connection is not None
         place = _Place()
         while place.fruitless < MOST_RESUMED:
             try:
@@ -324,9 +314,6 @@ class SseWire(HttpWire):
                     raise HttpRefused(response.status_code, said)
         except httpx2.HTTPError as error:
             raise ConnectionLost(said_by(error), sent=True) from None
-
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        return True
 
     async def run(self, connection: Connection) -> None:
         """Reads the stream until it ends."""
