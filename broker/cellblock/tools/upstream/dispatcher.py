@@ -123,6 +123,10 @@ class Connection(Dispatcher[TransportContext]):
         notes: What was odd in how it introduced itself, or came before, as sentences.
     """
 
+    _on_request: OnRequest
+    _on_notify: OnNotify
+    """Are known while it runs, and nothing is heard before."""
+
     def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
         self.version: str | None = None
         self.task_tools = frozenset[str]()
@@ -138,8 +142,6 @@ class Connection(Dispatcher[TransportContext]):
         self._pending: dict[messages.Id, Pending] = {}
         self._handled: dict[messages.Id, anyio.CancelScope] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._on_request: OnRequest | None = None
-        self._on_notify: OnNotify | None = None
         self._intercept: OnNotifyIntercept | None = None
         self._why_lost = "the connection was closed by the server"
 
@@ -252,11 +254,6 @@ class Connection(Dispatcher[TransportContext]):
 
     # ---- the wire's side -----------------------------------------------------------------------------
 
-    def start(self, work: Callable[..., Any], *args: object) -> None:
-        """Starts a task of the connection, which ends with it."""
-        if self._group is not None:
-            self._group.start_soon(work, *args)
-
     async def received(self, data: bytes, origin: Pending | None = None) -> int:
         """Takes a message, or a batch of them.
 
@@ -295,7 +292,9 @@ class Connection(Dispatcher[TransportContext]):
         pending = self._pending.get(coerce_request_id(message.id)) if message.id is not None else None
         if pending is None and (message.id is None or isinstance(message, Failure)):
             # A request that was refused before its id was read is answered with the id null.
-            pending = origin if origin is not None else self._only_one(message)
+            pending, is_refusal = origin, message.id is None and isinstance(message, Failure)
+            if origin is None and is_refusal and len(self._pending) == 1:
+                (pending,) = self._pending.values()
         if pending is None or pending.answer.done():
             return False
         if isinstance(message, Result):
@@ -305,13 +304,6 @@ class Connection(Dispatcher[TransportContext]):
         else:
             pending.fail(AnswerUnreadable(message.why, too_large=message.too_large))
         return True
-
-    def _only_one(self, message: Message) -> Pending | None:
-        """Returns the only request that waits, for an error that does not say which one it answers."""
-        waiting = [*self._pending.values()]
-        return (
-            waiting[0] if len(waiting) == 1 and isinstance(message, Failure) and message.id is None else None
-        )
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -349,7 +341,7 @@ class Connection(Dispatcher[TransportContext]):
                 raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
             raise
         except asyncio.CancelledError:
-            self.start(self._cancel_task, about, opts)
+            self._spawn(self._cancel_task, about, opts)
             raise
 
     async def _cancel_task(self, about: dict[str, Any], opts: CallOptions) -> None:
@@ -381,7 +373,7 @@ class Connection(Dispatcher[TransportContext]):
             of_call = {} if origin is None else {"_meta": {CALL_META: _number_of_call(origin)}}
             message = Notification(message.method, repair.log_message(params) | of_call)
         if not run_notify_intercept(self._intercept, message.method, message.params):
-            self._spawn(self._tell, message)
+            self._spawn(self._on_notify, _from_server(0), message.method, message.params)
 
     def _progressed(self, params: dict[str, Any]) -> None:
         token, progress, total = params.get("progressToken"), params.get("progress"), params.get("total")
@@ -397,17 +389,15 @@ class Connection(Dispatcher[TransportContext]):
         )
 
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:
-        self.start(self._contained, work, args)
+        """Starts a task of the connection, which ends with it."""
+        if self._group is not None:
+            self._group.start_soon(self._contained, work, args)
 
     async def _contained(self, work: Callable[..., Any], args: tuple[object, ...]) -> None:
         try:
             await work(*args)
         except Exception:
             logger.exception("the handling of a server's message failed")
-
-    async def _tell(self, message: Notification) -> None:
-        assert self._on_notify is not None
-        await self._on_notify(_from_server(0), message.method, message.params)
 
     async def _handle(self, asked: Request, call: int) -> None:
         """Answers a request of the server, which came on the stream of a call's answer; 0: of none's."""
@@ -416,7 +406,6 @@ class Connection(Dispatcher[TransportContext]):
             try:
                 if asked.too_large:
                     raise MCPError(types.INVALID_REQUEST, TOO_LARGE)
-                assert self._on_request is not None
                 params = None if asked.params is None else repair.asked(asked.params)
                 result = await self._on_request(_from_server(call), asked.method, params)
                 answer = messages.written(id=asked.id, result=result)

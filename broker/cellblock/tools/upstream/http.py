@@ -179,7 +179,7 @@ class HttpWire:
         """Reads a request's stream of events, and goes on with it where it breaks off."""
         place = _Place()
         try:
-            await self._follow(response, place, pending)
+            await self._follow(self._events(response), place, pending)
         except (httpx2.HTTPError, httpx2.StreamError):
             if place.last is None:
                 raise
@@ -198,12 +198,14 @@ class HttpWire:
         async with self._sent("GET", None, headers) as response:
             if response.status_code < 300 and kind_of(response) == EVENTS:
                 place.fruitless = 0
-                await self._follow(response, place, pending)
+                await self._follow(self._events(response), place, pending)
             return response.status_code
 
-    async def _follow(self, response: httpx2.Response, place: _Place, pending: Pending | None = None) -> None:
+    async def _follow(
+        self, stream: AsyncGenerator[Event], place: _Place, pending: Pending | None = None
+    ) -> None:
         """Hands on what a stream brings, until it ends or the request is answered."""
-        async with aclosing(self._events(response)) as events:
+        async with aclosing(stream) as events:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
@@ -319,16 +321,11 @@ class SseWire(HttpWire):
         """Reads the stream until it ends."""
         self.connection = connection
         try:
-            async for event in self._stream:
-                if event.data and event.name == b"message":
-                    await connection.received(event.data)
+            await self._follow(self._stream, _Place())
         except (Flooding, MCPError) as error:
             connection.end(str(error))
         except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
             connection.end(said_by(error), cut=False)
-
-    async def close(self) -> None:
-        """Says nothing: the stream's end says it."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
