@@ -40,7 +40,12 @@ from pydantic import ValidationError
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import is_light, step_for
 from cellblock.base.tasks import at_most
-from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused
+from cellblock.tools.upstream.failures import (
+    SESSION_NOT_FOUND,
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+)
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.messages import (
@@ -337,7 +342,7 @@ class Connection(Dispatcher[TransportContext]):
             # The tool runs: nothing may be taken to say that it was not called.
             if isinstance(error, ConnectionLost):
                 raise ConnectionLost(error.message, sent=True) from None
-            if isinstance(error, HttpRefused) or error.code in _NOT_BEGUN:
+            if isinstance(error, HttpRefused) or error.code in (types.METHOD_NOT_FOUND, SESSION_NOT_FOUND):
                 raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
             raise
         except asyncio.CancelledError:
@@ -492,9 +497,6 @@ POLL_SECONDS: Final = 0.5
 MIN_POLL_SECONDS: Final = 0.05
 MAX_POLL_SECONDS: Final = 5.0
 """Set the pause between two questions for a task whose server names none, and bound the one that it names."""
-
-_NOT_BEGUN: Final = (types.METHOD_NOT_FOUND, -32001)
-"""Lists the codes of an answer to a call that say that it was not begun; the second is of a forgotten session."""
 
 
 def task_of(body: bytes) -> dict[str, Any] | None:

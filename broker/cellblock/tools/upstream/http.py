@@ -20,7 +20,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.failures import (
+    SESSION_NOT_FOUND,
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+)
 from cellblock.tools.upstream.http_requests import (
     EVENTS,
     is_within_origin,
@@ -52,8 +58,6 @@ CLOSE_SECONDS: Final = 2.0
 
 EVENT_LINES: Final = 16
 """Sets how many lines of a stream of events cost as much as a message."""
-
-_FORGOTTEN: Final = -32001
 
 
 @dataclass(slots=True)
@@ -229,7 +233,7 @@ class HttpWire:
         if self._session is not None and pending.method != "initialize":
             # The second is of the SDK of TypeScript, started anew.
             named = any(words in text for words in ("session", "server not initialized")) or (
-                failure is not None and failure.code == _FORGOTTEN
+                failure is not None and failure.code == SESSION_NOT_FOUND
             )
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)

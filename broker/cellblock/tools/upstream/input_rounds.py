@@ -96,10 +96,10 @@ async def _in_rounds(
         read: Makes what is returned of the result.
         earlier: Where it goes on that another process has had: the server keeps nothing of a call that asks in rounds.
     """
-    known, wait, what = dict[str, Any](), FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
+    known = dict(earlier.answers) if earlier is not None else {}
+    said = earlier.result if earlier is not None else None
     answers, state = None, None
-    if earlier is not None:
-        known = dict(earlier.answers)
+    wait, what = FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
 
     async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
@@ -113,9 +113,7 @@ async def _in_rounds(
         return found
 
     for number in range(MAX_ROUNDS + 1):
-        if number == 0 and earlier is not None:
-            said = earlier.result
-        else:
+        if said is None:
             more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
             given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
             found = await session.ask(method, given, call)
@@ -125,12 +123,12 @@ async def _in_rounds(
         asking = types.InputRequiredResult.model_validate(said, by_name=False)
         if number == MAX_ROUNDS:
             break
-        answers, state = None, asking.request_state
+        answers, state, said = None, asking.request_state, None
         if asking.input_requests:
             now = asking.model_dump(mode="json", by_alias=True, exclude_none=True)
             requests = asking.input_requests.items()
-            said = await _together(*(answer(key, asked, now) for key, asked in requests))
-            answers, wait = dict(zip(asking.input_requests, said, strict=True)), FIRST_WAIT_SECONDS
+            replies = await _together(*(answer(key, asked, now) for key, asked in requests))
+            answers, wait = dict(zip(asking.input_requests, replies, strict=True)), FIRST_WAIT_SECONDS
         else:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
