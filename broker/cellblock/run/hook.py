@@ -416,8 +416,3 @@ def without_place(text: str) -> tuple[str, tuple[int, int] | None]:
     """Takes the place of a call, line and column, from the end of the events that it came with."""
     found = _PLACE.search(text)
     return (text, None) if found is None else (text[: found.start()], (int(found[1]), int(found[2])))
-
-
-def pieces(text: str) -> list[str]:
-    """Cuts events into one text each."""
-    return re.findall(r"[a-z][^a-z]*", text)
