@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import signal
 import sys
 import tempfile
