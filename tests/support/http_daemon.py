@@ -98,7 +98,7 @@ class Daemon:
     async def raw(self, data: bytes) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
         async with connected(self, data) as reader:
-            return await within(read_answer(reader), 20)
+            return await within(read_answer(reader))
 
     async def ask(
         self,
@@ -246,7 +246,7 @@ async def daemon(
         if process.returncode is None:
             process.terminate()
             with contextlib.suppress(TimeoutError):
-                await within(process.wait(), 15)
+                await within(process.wait())
         if process.returncode is None:
             family += descendants(process.pid)
             process.kill()
