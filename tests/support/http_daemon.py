@@ -246,7 +246,7 @@ async def daemon(
         if process.returncode is None:
             process.terminate()
             with contextlib.suppress(TimeoutError):
-                await within(process.wait())
+                await within(process.wait(), 15)
         if process.returncode is None:
             family += descendants(process.pid)
             process.kill()
