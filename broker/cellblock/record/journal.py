@@ -336,11 +336,10 @@ class Journal:
         call = RecordedCall(id=call_id, kind=kind, server=server, tool=tool, input=body)
         if self.offline and kind == "call" and self._calls == self._until:
             self._asked.append(_Noted(call, place=place))
-            said = f"Stopped before call {self._calls}, {call.name}, as you asked."
             return Diagnostic(
                 severity="info",
                 code="REPLAY_STOPPED",
-                message=said,
+                message=f"Stopped before call {self._calls}, {call.name}, as you asked.",
                 hint="Leave --until out to go on to the end.",
                 path=place,
             )
@@ -470,5 +469,6 @@ def _ended(past: Recording) -> Diagnostic:
         if past.ended is None
         else f"the run ended there ({past.ended})"
     )
-    said = f"The recording ends here: {how}."
-    return error_diagnostic("REPLAY_ENDED", said, "Record a whole run to see its end.")
+    return error_diagnostic(
+        "REPLAY_ENDED", f"The recording ends here: {how}.", "Record a whole run to see its end."
+    )
