@@ -50,8 +50,11 @@ _LEVELS: Final[dict[str, int]] = {
 
 def wanted_level() -> types.LoggingLevel:
     """Returns the level from which on messages are of use here; servers of MCP 2026-07-28 send none unasked."""
-    levels: tuple[types.LoggingLevel, ...] = ("debug", "info", "warning")
-    return next((one for one in levels if _messages.isEnabledFor(_LEVELS[one])), "error")
+    if _messages.isEnabledFor(logging.DEBUG):
+        return "debug"
+    if _messages.isEnabledFor(logging.INFO):
+        return "info"
+    return "warning" if _messages.isEnabledFor(logging.WARNING) else "error"
 
 
 class ServerLog:
