@@ -288,6 +288,11 @@ class FrontendSettings(Section):
         """Says whether clients get nothing that the specification does not have."""
         return self.profile == "strict"
 
+    @property
+    def outputs(self) -> OutputSettings:
+        """Returns what becomes of large results and logs."""
+        return OutputSettings(self.inline_bytes)
+
 
 IsolationMode = Literal["required", "auto", "off"]
 
