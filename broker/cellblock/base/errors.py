@@ -235,3 +235,9 @@ class AuthenticationFailed(ToolCallError):
 
     login: NeededLogin | None = None
     """Knows when a person has logged in, where a login helps."""
+
+
+class RunLimitReached(ScriptError):
+    """Tells that a limit of the run is used up; the run ends."""
+
+    error_class = "SandboxLimitError"

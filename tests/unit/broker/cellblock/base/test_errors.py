@@ -12,6 +12,7 @@ from cellblock.base.errors import (
     HostUnavailable,
     InvalidRequest,
     Overloaded,
+    RunLimitReached,
     SchemaValidationError,
     ScriptError,
     ServerNotFound,
@@ -65,6 +66,7 @@ def test_script_errors_are_exactly_the_classes_that_scripts_can_import() -> None
     kinds = [kind for kind in KINDS if issubclass(kind, ScriptError)]
     assert {kind.error_class for kind in kinds} == set(ERROR_CLASSES)
     assert ScriptError("a", hint="b").error_class == "CodemodeError"
+    assert RunLimitReached("a", hint="b").error_class == "SandboxLimitError"
 
 
 def test_the_body_of_a_reply() -> None:
