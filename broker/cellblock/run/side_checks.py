@@ -197,15 +197,15 @@ class SideCheck:
         bound_seconds: float,
     ) -> None:
         self._owner, self.bound_seconds = owner, bound_seconds
-        self.code = plan.code
-        self.typescript, self.name = plan.script.typescript, plan.script.name
+        script = plan.script
+        self.code, self.typescript, self.name = script.code, script.typescript, script.name
         # A script's own types say nothing of what tools give, unless it says that this may be anything.
-        is_untyped = plan.script.untyped is not None and _ANY.search(plan.code) is None
-        self._untyped = plan.script.untyped if is_untyped else None
+        is_untyped = script.untyped is not None and _ANY.search(script.code) is None
+        self._untyped = script.untyped if is_untyped else None
         self._catalog = catalog
         self._client, self._principal = client, principal
-        self.imports = frozenset(plan.script.specifiers)
-        if plan.script.computed:
+        self.imports = frozenset(script.specifiers)
+        if script.computed:
             self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
         self._servers = tuple(imported_servers(catalog, self.imports))
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -113,11 +113,6 @@ class TypeErrors:
         ]
         return errors, _diagnostics(rest, "warning", side.name)
 
-    def begin(self, side: SideCheck) -> None:
-        """Begins the check of a script that has just been started."""
-        if self._checker is not None:
-            side.begin()
-
     async def after(
         self, response: RunResponse, request: RunRequest, side: SideCheck, *, is_last: bool = False
     ) -> RunResponse:

@@ -17,7 +17,7 @@ from tree_sitter import Node
 from cellblock.script.copies import Copies, without_any
 from cellblock.script.lines import units
 from cellblock.script.meanings import Meaning, Meanings
-from cellblock.script.trees import Nodes, arguments_of, field, nodes_of, operator_of, parse
+from cellblock.script.trees import Nodes, arguments_of, field, nearest, nodes_of, operator_of, parse
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 
 PARSE_BOUND_SECONDS: Final = 0.3
@@ -228,13 +228,6 @@ class Shown:
             return place, 1
         byte, times = self._copies.origin(len(self.source.code[: self.source.offset(*place)].encode()))
         return self._script.place(byte), times
-
-
-def nearest(node: Node | None, *types: str) -> Node | None:
-    """Gives the smallest node of one of these types that a node is, or is in."""
-    while node is not None and node.type not in types:
-        node = node.parent
-    return node
 
 
 def _found(nodes: Iterable[Node]) -> Nodes:

@@ -19,7 +19,7 @@ from tree_sitter import Node
 from cellblock.base.errors import shorten
 from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
+from cellblock.script.trees import arguments_of, captured, field, nearest, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
 from cellblock.types.check.misuse import (
@@ -39,7 +39,6 @@ from cellblock.types.check.parsed import (
     Shown,
     TextKind,
     Tool,
-    nearest,
     text_of,
 )
 
