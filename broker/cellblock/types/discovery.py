@@ -121,15 +121,6 @@ class Discovery:
     def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Answers `searchTools` (sections 4.2.5 and 4.2.7). Raises as `encoded`."""
         detail = _detail(options)
-        results = [
-            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
-            | ({} if detail == "name" else {"signature": self._signature(hit)})
-            for hit in self.hits(query, options)
-        ]
-        return {"query": query, "results": results}
-
-    def hits(self, query: str, options: Mapping[str, Any]) -> Sequence[SearchHit]:
-        """Finds the tools for a query, best first; `options` are `serverId` and `limit`. Raises as `encoded`."""
         server_id: object = options.get("serverId")
         if server_id is not None:
             if not isinstance(server_id, str):
@@ -140,6 +131,15 @@ class Discovery:
             limit = int(limit)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
+        results = [
+            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            | ({} if detail == "name" else {"signature": self._signature(hit)})
+            for hit in self.hits(query, server_id, limit)
+        ]
+        return {"query": query, "results": results}
+
+    def hits(self, query: str, server_id: str | None, limit: int) -> Sequence[SearchHit]:
+        """Finds the tools for a query, best first; of one server alone, if it is named."""
         if not self._index:
             self._index.append(SearchIndex(self._catalog))
         return self._index[0].search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
