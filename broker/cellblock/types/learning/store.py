@@ -19,11 +19,11 @@ import msgspec
 from msgspec.structs import replace
 
 from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.raw_json import is_deeper
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
 from cellblock.base.store import Store, Tables
 from cellblock.types.learning.observation import NOT_FADING, Forms, GivenCheck, Observation, ToolKey
-from cellblock.types.learning.sample import too_deep
 from cellblock.types.learning.shape import Fields, Number, Property, Shape, join_fields
 
 logger = logging.getLogger("cellblock.schemas")
@@ -68,7 +68,7 @@ TABLES: Final = Tables(
     "observed", DATABASE, "observed schemas", logger, _MIGRATIONS, _MIGRATIONS, counted=True
 )
 
-_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError)
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """Lists what reading a body raises that something else has written."""
 
 _MAX_NESTING: Final = 160
@@ -372,11 +372,11 @@ def decoded(body: str) -> Observation:
     """Reads an observation.
 
     Raises:
-        ValueError: It is no such data: the store was changed by something else.
+        Exception: One of `_UNREADABLE`: it is no such data, the store was changed by something else.
     """
-    if too_deep(body, _MAX_NESTING):
-        raise ValueError("nested too deeply")
     data = json.loads(body)
+    if is_deeper(body.encode("utf-8", "surrogatepass"), _MAX_NESTING):
+        raise ValueError("nested too deeply")
     if "value" in data:
         data = msgspec.to_builtins(_older(data))
     return msgspec.convert(data, Observation)
