@@ -9,12 +9,12 @@ import inspect
 import logging
 import time
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from cellblock.base.budget import Account, Metered
-from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError, ToolNotFound
+from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError
 from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
 from cellblock.base.tasks import DaemonThread, call_when_done
@@ -131,13 +131,6 @@ class PythonCalls:
         self._threads = ToolThreads(threads)
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
-
-    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
-        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
-        tool = self.tools.get(name)
-        if tool is None:
-            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
-        return partial(self.call, tool, account=account)
 
     async def call(
         self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None

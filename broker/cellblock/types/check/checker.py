@@ -283,7 +283,7 @@ class TypeChecker:
 
     async def _started_session(self, *, wrapped: bool) -> CompilerSession:
         try:
-            session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
+            session = CompilerSession(wrapped=wrapped, folder=self._folder)
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
         try:

@@ -217,9 +217,10 @@ class Observation(Struct, frozen=True, omit_defaults=True):
 
 
 def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:
-    """Gives the key of a tool. A lone surrogate has no place in a database: such a name is kept in its escaped form."""
-    server, tool = (text.encode("utf-8", "backslashreplace").decode("utf-8") for text in (server, tool))
-    return ToolKey(server, tool, of_definition)
+    """Gives the key of a tool. A lone surrogate has no place in a database, nor has NUL in PostgreSQL: such a name is
+    kept in its escaped form."""
+    plain = [text.encode("utf-8", "backslashreplace").decode("utf-8") for text in (server, tool)]
+    return ToolKey(*(text.replace("\0", "\\x00") for text in plain), of_definition)
 
 
 def fingerprint(input_schema: object, output_schema: object) -> str:

@@ -174,14 +174,14 @@ class Observations:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _get(self, key: ToolKey) -> Observation | None:
-        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *_plain(key))
+        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *key)
         return _of_row(rows[0]) if rows else None
 
     def _put(self, key: ToolKey, seen: Observation) -> None:
         self.database.execute(
             f"INSERT INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             f"ON CONFLICT (server, tool, fingerprint) DO UPDATE SET {_CHANGING}",
-            *(*_plain(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
+            *(*key, seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
         )
 
     def _keep_version(self, key: ToolKey, held: Observation) -> None:
@@ -189,15 +189,15 @@ class Observations:
             "INSERT INTO versions (server, tool, fingerprint, version, until, body) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (server, tool, fingerprint, version) DO UPDATE SET until = excluded.until, "
             "body = excluded.body",
-            *(*_plain(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
+            *(*key, held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
         )
         self.database.execute(
             f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
-            *(*_plain(key), held.version - MAX_VERSIONS),
+            *(*key, held.version - MAX_VERSIONS),
         )
 
     def _forget_old(self, key: ToolKey) -> None:
-        of_tool = _plain(key)[:2]
+        of_tool = key[:2]
         self.database.execute(
             "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
             "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
@@ -213,11 +213,6 @@ class Observations:
             "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
             "(SELECT server, tool, fingerprint FROM observed)"
         )
-
-
-def _plain(key: ToolKey) -> tuple[str, ...]:
-    """Returns a key as it stands in a row: a server's word for a tool may have what is no text in PostgreSQL."""
-    return tuple(part.replace("\0", "\\x00") for part in key)
 
 
 def _of_row(row: tuple[Any, ...]) -> Observation | None:
