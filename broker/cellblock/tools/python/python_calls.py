@@ -53,8 +53,6 @@ class ToolThreads:
         self._free = asyncio.Semaphore(maximum)
         self._idle: list[DaemonThread] = []
         self._closed = False
-        self.busy = 0
-        """Counts the threads that are at work."""
 
     async def run(self, work: Callable[[], Any], bound: float) -> Any:
         """Returns the result of `work()`, called in a thread with a copy of this context.
@@ -76,12 +74,10 @@ class ToolThreads:
         except RuntimeError:
             self._free.release()
             raise AllBusy("No thread can be started for a tool.") from None
-        self.busy += 1
         is_done = asyncio.Event()
 
         def ended() -> None:
             is_done.set()
-            self.busy -= 1
             self._free.release()
             if self._closed:
                 thread.end()

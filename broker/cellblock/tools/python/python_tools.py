@@ -91,7 +91,7 @@ class PythonTool:
         details = {} if example is None or not _fits(adapter, example) else {"example": example}
         return SchemaValidationError(
             f"The input does not fit at {violation.path or 'its root'}: {violation.message}.",
-            hint=corrective_hint(violation, nearest_names),
+            hint=corrective_hint(violation),
             path=violation.path,
             expected=violation.expected,
             received=violation.received,
