@@ -18,11 +18,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.database import Away, Database, StoreError, Tables
 from cellblock.base.raw_json import is_deeper
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
-from cellblock.base.store import Store, Tables
+from cellblock.base.store import Store
 from cellblock.types.learning.observation import NOT_FADING, Forms, GivenCheck, Observation, ToolKey
 from cellblock.types.learning.shape import Fields, Number, Property, Shape, join_fields
 

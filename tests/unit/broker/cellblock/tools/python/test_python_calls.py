@@ -21,7 +21,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 from pydantic_core import to_json
 
 from cellblock import tool
-from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.python.python_calls import (
@@ -32,6 +31,7 @@ from cellblock.tools.python.python_calls import (
 )
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import ResultForm
+from support.accounts import account_of
 from support.tool_schemas import MOST
 from support.waits import until, within
 
@@ -82,7 +82,7 @@ async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
     calls: PythonCalls, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     before_encoding(monkeypatch, compute)
-    account = Account.of_one()
+    account = account_of()
 
     def in_thread():
         compute()
