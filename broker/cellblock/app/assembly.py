@@ -362,7 +362,7 @@ async def start_executor(
         checker = TypeChecker(
             section.isolation,
             outputs=reach.outputs.of,
-            revision=lambda: reach.outputs.revision,
+            revision=lambda: reach.learner.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

@@ -212,7 +212,7 @@ def test_what_others_have_changed_is_seen_and_ones_own_is_not(
 @pytest.mark.parametrize(
     ("odd", "kept"),
     [
-        (ToolKey("files", "re\0ad", "0"), ToolKey("files", "re\\x00ad", "0")),
+        (tool_key("files", "re\0ad", "0"), ToolKey("files", "re\\x00ad", "0")),
         (tool_key("s", "\ud800", "0"), tool_key("s", "\ud800", "0")),
     ],
     ids=["no text in PostgreSQL", "no UTF-8 form"],
