@@ -581,6 +581,10 @@ QUERY: Final = r"""
   operator: ["<" "<=" ">" ">="] right: (member_expression property: (property_identifier) @other))
  (#eq? @zoned @other))
 
+((binary_expression left: (member_expression property: (property_identifier) @zoned)
+  operator: ["<" "<=" ">" ">="] right: (string) @time)
+ (#match? @time "T[0-9]{2}:"))
+
 ((call_expression function: (member_expression
    object: (member_expression property: (property_identifier) @misdated @zoned)
    property: (property_identifier) @compare)
