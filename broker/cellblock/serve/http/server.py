@@ -180,15 +180,12 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._shared = False
         self._listening: ListeningSocket | None = None
         most = settings.max_sessions
         self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
         self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
         self._memory = Memory(max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most))
         self._activity, self._in_flight = Activity(), InFlight()
-        # Not idle before it serves.
-        self._activity.begin()
         if settings.oauth is not None:
             self._share()
         self._socket = address.bind()
@@ -327,7 +324,6 @@ class HttpFrontend:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
             async with self._socket_front(server, service, version, answer):
-                self._activity.end()
                 with cancellations_unsaid():
                     await self._until_drained(server.open(kept), service, manager, web)
 
@@ -388,7 +384,7 @@ class HttpFrontend:
             version=version,
             config=config_mark(self._options.config),
             answer=answer,
-        )
+        ).serving()
 
     def _make_verifier(self) -> TokenVerifier | None:
         if self._settings.oauth is not None:
@@ -403,10 +399,8 @@ class HttpFrontend:
 
     def _share(self) -> None:
         """Leaves one principal half of each, now that there may be several, so that others have the rest."""
-        if not self._shared:
-            self._shared = True
-            for bounded in (self._connections, self._sessions, self._memory):
-                bounded.share = max(1, bounded.share // 2)
+        for bounded in (self._connections, self._sessions, self._memory):
+            bounded.share = max(1, bounded.total // 2)
 
     def _app(
         self,
