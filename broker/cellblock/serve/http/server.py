@@ -294,8 +294,7 @@ class HttpFrontend:
             self._verifier.named = service.tokens
             if service.tokens.any:
                 self._share()
-        splices = Splices()
-        server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
+        server = FrontServer(service, version=version, owner_of=owner_of)
         manager = StreamableHTTPSessionManager(
             server,
             # The gate has checked the same before; this is the SDK's own lock on the door.
@@ -307,7 +306,7 @@ class HttpFrontend:
             max_sessions=self._settings.max_sessions,
         )
         logins = self._login_pages(service, settings)
-        app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
+        app = self._app(manager, server.splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):

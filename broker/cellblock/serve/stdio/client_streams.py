@@ -144,7 +144,7 @@ class FromClient(ObjectReceiveStream[SessionMessage | Exception]):
         self,
         lines: ClientLines,
         answers: ToClient,
-        opened: Callable[[], Awaitable[None]],
+        opened: Callable[[], Awaitable[object]],
         taken: Callable[[types.JSONRPCMessage], Awaitable[SessionMessage]] = _plain,
     ) -> None:
         self._lines = lines
