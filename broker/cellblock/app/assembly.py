@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
-from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
+from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Store, Tables
@@ -38,7 +38,6 @@ from cellblock.run.policy import counts
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
-from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths, policy_ids
 
@@ -141,21 +140,6 @@ def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[
     return load_tools(paths, given)
 
 
-def front_config(settings: Settings) -> FrontConfig:
-    """Returns what front-ends go by, of a configuration."""
-    section = settings.cellblock
-    return FrontConfig(
-        settings.state_dir,
-        section.frontend,
-        section.limits,
-        OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
-        section.schemas,
-        tuple(name for name, server in settings.servers.items() if not server.disabled),
-        section.traces is not None,
-        tuple(section.scripts.propose),
-    )
-
-
 def store_of(settings: Settings) -> LocalStore | SharedState:
     """Returns where a configuration keeps what outlives a broker. Raises ConfigError: Its PostgreSQL has no driver."""
     state = settings.cellblock.state
@@ -206,9 +190,9 @@ def policy_of(
     )
 
 
-def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
+def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
     """Returns the catalog of a broker that has not begun: ids alone."""
-    ids = module_paths([*servers, *([LOCAL_SERVER] if local else [])])
+    ids = module_paths([*settings.enabled, *([LOCAL_SERVER] if local else [])])
     waiting = dict.fromkeys(ids.values(), "not started yet")
     return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
 

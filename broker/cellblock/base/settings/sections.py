@@ -293,6 +293,11 @@ class FrontendSettings(Section):
         """Says whether clients get nothing that the specification does not have."""
         return self.profile == "strict"
 
+    @property
+    def outputs(self) -> OutputSettings:
+        """Says what becomes of large results and logs."""
+        return OutputSettings(self.inline_bytes, EXPIRE_MS, TOTAL_BYTES)
+
 
 IsolationMode = Literal["required", "auto", "off"]
 

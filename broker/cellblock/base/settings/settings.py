@@ -194,6 +194,11 @@ class Settings(BaseModel):
         return (self.cellblock.state_dir or default_state_dir()).absolute()
 
     @property
+    def enabled(self) -> dict[str, ServerConfig]:
+        """Returns the servers that are not disabled."""
+        return {name: server for name, server in self.servers.items() if not server.disabled}
+
+    @property
     def overlay_dir(self) -> Path:
         """Returns the folder of the user's overlay files."""
         return self.cellblock.schemas.overlays or self.state_dir / "overlays"

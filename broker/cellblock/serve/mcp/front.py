@@ -60,7 +60,7 @@ class Front:
 
     def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices) -> None:
         self.service, self.owner_of, self.splices = service, owner_of, splices
-        self.uses = UseLog(service.front_config.state_dir)
+        self.uses = UseLog(service.settings.state_dir)
         self.kept: KeptOutputs | None = None
         self._instructions = KeptByIdentity[Catalog, str](instructions, KEPT_INSTRUCTIONS).get_or_make
 
@@ -107,7 +107,7 @@ class Front:
         """Describes `codemode.run`, for a client that is shown a catalog, and as many characters of the description; in
         the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
-        if self.service.front_config.shown.profile == "proxy":
+        if self.service.settings.cellblock.frontend.profile == "proxy":
             from cellblock.serve.mcp.context import Declared
             from cellblock.types.definitions import mcp_definition, published
 
@@ -121,7 +121,7 @@ class Front:
         """Greets a client (a middleware of the SDK) with instructions that name only what the client is granted."""
         result = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(result, dict):
-            profile = self.service.front_config.shown.profile
+            profile = self.service.settings.cellblock.frontend.profile
             return {**result, "instructions": self._instructions(self.known_catalog(ctx), profile)}
         return result
 

@@ -87,10 +87,10 @@ class FrontServer(Server[dict[str, Any]]):
         self.splices: Final = Splices()
         self._service = service
         self._front = Front(service, owner_of, self.splices)
-        config = service.front_config
+        section = service.settings.cellblock
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
-        if config.shown.profile == "proxy":
+        if section.frontend.profile == "proxy":
             methods = METHODS | PROXY_METHODS
         else:
             methods = METHODS | TASK_METHODS | SKILL_METHODS
@@ -99,7 +99,7 @@ class FrontServer(Server[dict[str, Any]]):
             self.add_request_handler(method, params, self._at_surface(method))
         self.add_notification_handler(INITIALIZED, types.NotificationParams, self._at_surface(INITIALIZED))
         self.middleware.append(self._front.greet)
-        if config.traced:
+        if section.traces is not None:
             self.middleware.append(_with_trace_context)
 
     def open(self, kept: KeptOutputs | None = None) -> Self:
@@ -108,7 +108,7 @@ class FrontServer(Server[dict[str, Any]]):
         from cellblock.serve.mcp.proxy import Proxy
         from cellblock.serve.mcp.surface import INPUT_SCHEMA, Surface
 
-        shown = self._service.front_config.shown
+        shown = self._service.settings.cellblock.frontend
         self._front.kept = kept
         self._surface = (Proxy if shown.profile == "proxy" else Surface)(self._front)
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
@@ -141,7 +141,7 @@ class FrontServer(Server[dict[str, Any]]):
         changes = NotificationOptions(
             tools_changed=True,
             resources_changed=True,
-            prompts_changed=self._service.front_config.shown.profile == "proxy",
+            prompts_changed=self._service.settings.cellblock.frontend.profile == "proxy",
         )
         options = super().create_initialization_options(
             notification_options or changes, experimental_capabilities, extensions
