@@ -141,7 +141,7 @@ class WholeBody:
         try:
             taken = await take(raw)
         except NotTaken as refused:
-            raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
+            raise Refused(400 if refused.found.code == types.PARSE_ERROR else 413, why=str(refused)) from None
         if taken.weight > self.memory.of_client:
             raise Refused(413, why=TOO_LARGE)
         if not held(taken.weight):
