@@ -24,12 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.database import Tables
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Store, Tables
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -190,9 +191,9 @@ def policy_of(
     )
 
 
-def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
+def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
     """Returns the catalog of a broker that has not begun: ids alone."""
-    ids = module_paths([*settings.enabled, *([LOCAL_SERVER] if local else [])])
+    ids = module_paths([*servers, *([LOCAL_SERVER] if local else [])])
     waiting = dict.fromkeys(ids.values(), "not started yet")
     return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
 
@@ -265,9 +266,7 @@ async def start_reach(
     prepare_state_dir(settings.state_dir)
     workers = await _start_workers(settings, stack)
     # The SDK takes longest of all.
-    await _imported(
-        *REACH, *([SESSIONS] if any(not one.disabled for one in settings.servers.values()) else [])
-    )
+    await _imported(*REACH, *([SESSIONS] if settings.enabled else []))
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.rows import Owner
@@ -363,7 +362,7 @@ async def start_executor(
         checker = TypeChecker(
             section.isolation,
             outputs=reach.outputs.of,
-            revision=lambda: reach.outputs.revision,
+            revision=lambda: reach.learner.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

@@ -127,7 +127,7 @@ class Broker:
         self._changed = Listeners()
         self._slips = set[str]()
         self._changed.add(self._log_slips)
-        self._before_start = catalog_before_start(settings, local=bool(self._tools))
+        self._before_start = catalog_before_start(settings.enabled, local=bool(self._tools))
         self.events: Final = RunEvents()
         """Tells watchers of all runs while they run; add one to see them."""
 
@@ -443,8 +443,7 @@ class Broker:
         # Before anything changes: both can refuse.
         policy = self._policy_of(settings)
         change = registry.reconfigure(settings.servers, settings.cellblock.pins)
-        self._settings = settings
-        self.policy = policy
+        self._settings, self.policy = settings, policy
         generation = executor.use(settings.cellblock, policy)
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()

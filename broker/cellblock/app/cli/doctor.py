@@ -200,7 +200,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
             continue
         servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
-        why = with_fix(settings.enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
+        why = with_fix(settings.servers.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
     warnings += [
         f"{fault.text(str(fault.file))} {fault.hint}"

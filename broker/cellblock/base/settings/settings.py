@@ -194,14 +194,14 @@ class Settings(BaseModel):
         return (self.cellblock.state_dir or default_state_dir()).absolute()
 
     @property
-    def enabled(self) -> dict[str, ServerConfig]:
-        """Returns the servers that are not disabled."""
-        return {name: server for name, server in self.servers.items() if not server.disabled}
-
-    @property
     def overlay_dir(self) -> Path:
         """Returns the folder of the user's overlay files."""
         return self.cellblock.schemas.overlays or self.state_dir / "overlays"
+
+    @property
+    def enabled(self) -> list[str]:
+        """Returns the names of the servers that are not disabled."""
+        return [name for name, server in self.servers.items() if not server.disabled]
 
     def with_state_dir(self, path: Path | None) -> Settings:
         """Returns the same settings with another state directory, or unchanged for None."""

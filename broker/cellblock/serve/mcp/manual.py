@@ -290,13 +290,12 @@ def manual(settings: Settings, granted: Catalog | None = None) -> str:
         settings: The configuration in force.
         granted: The only servers and tools that may be named; None: all.
     """
-    section = settings.cellblock
     return "\n".join(
         [
             f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
             "a `hint`. What went wrong comes back as `diagnostics`.",
             "- Top-level await works.",
-            *([] if section.frontend.strict else [CONVENTIONS]),
+            *([] if settings.cellblock.frontend.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *deviations(settings, granted),
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
@@ -304,8 +303,8 @@ def manual(settings: Settings, granted: Catalog | None = None) -> str:
             "describe(id) or describe(id, functions) gives TypeScript. "
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *_kept(section.frontend),
-            f"- {_limits(section.limits)}",
+            *_kept(settings.cellblock.frontend),
+            f"- {_limits(settings.cellblock.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
         ]

@@ -176,18 +176,17 @@ class Surface:
         await rendered_in_thread(catalog)
         owner = self._front.owner_of(context)
         name, version = client_name(context), client_version(context)
-        section = self._service.settings.cellblock
         declared = self._front.description(catalog, owner.principal, shown_chars(name, version))
         self._references.show(owner.client, catalog, declared)
         run = types.Tool(
-            name=tool_name_for(name, section.frontend),
+            name=tool_name_for(name, self._service.settings.cellblock.frontend),
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
             output_schema=OUTPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
-        if owner.principal in section.scripts.propose:
+        if owner.principal in self._service.settings.cellblock.scripts.propose:
             run.input_schema = {
                 **INPUT_SCHEMA,
                 "properties": {**INPUT_SCHEMA["properties"], "propose": PROPOSE},

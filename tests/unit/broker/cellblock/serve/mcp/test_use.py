@@ -380,8 +380,9 @@ def test_in_the_profile_proxy_the_names_of_tools_say_which_servers_there_are() -
 
 
 def test_every_limit_is_told_with_the_settings_own_figures() -> None:
-    limits = LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678))
-    text = manual(DEFAULTS.with_section(limits=limits))
+    text = manual(
+        DEFAULTS.with_section(limits=LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678)))
+    )
     assert "timeoutMs 1234 (at most 5678) ms" in text
     assert all(key in text for key in KEYS)
     assert len(manual(DEFAULTS)) < MAX_CHARS
