@@ -16,7 +16,7 @@ from typing import Final
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.state_keys import StateKeys, WrongSeal
-from cellblock.base.store import NotShared, Stamp, Tables
+from cellblock.base.store import NotShared, Shelf, Stamp, Store, Tables
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, prepare
 from cellblock_worker.base.private_files import TooLarge
@@ -230,7 +230,7 @@ class SharedRows:
                     self.put(kind, name, self.keys.opened((kind, name), sealed), only=version)
 
 
-class SharedShelf:
+class SharedShelf(Shelf):
     """Holds things in the rows that brokers share.
 
     Args:
@@ -325,8 +325,8 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
 """Holds the migrations of the shared tables, by kind."""
 
 
-class SharedState:
-    """Holds what one process has of a PostgreSQL; it connects when it is used first. A `Store`.
+class SharedState(Store):
+    """Holds what one process has of a PostgreSQL; it connects when it is used first.
 
     Args:
         server: The PostgreSQL.
@@ -342,7 +342,7 @@ class SharedState:
 
     def __init__(self, server: PostgresServer, keys: Sequence[bytes]) -> None:
         self.server: Final = server
-        self.keys: Final = tuple(keys)
+        self.keys = tuple(keys)
         self._seal = StateKeys(keys)
         self.rows: Final = SharedRows(self.server, self._seal, self.hold)
         self.presence: Presence | None = None
