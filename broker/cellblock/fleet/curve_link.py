@@ -8,6 +8,7 @@ first is connected (ROUTER_HANDOVER stays off).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -86,22 +87,20 @@ class CurveLink:
         self._ended = 0
         # A context of its own: what strangers send keeps no thread of the host on this machine busy.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._to_close: list[Watch | LoopSocket | KeyGuard] = []
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._context.destroy, linger=0)
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             prepare_listener(router, endpoint, own)
-            self._to_close.append(KeyGuard(self._context, allowed))
-            self._to_close.insert(0, Watch(router, self._on_wire))
+            self._guard = stack.enter_context(contextlib.closing(KeyGuard(self._context, allowed)))
             self._socket = LoopSocket(
                 router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
-            self._to_close.insert(1, self._socket)
+            stack.callback(self._socket.close)
+            stack.callback(Watch(router, self._on_wire).close)
             self._socket.bind(endpoint)
             self.endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
-        except Exception:
-            self.close()
-            raise
+            self._open = stack.pop_all()
 
     def reaches(self, host: bytes) -> bool:
         """Says whether a host has joined over this wire."""
@@ -133,9 +132,7 @@ class CurveLink:
     def close(self) -> None:
         """Closes the sockets. Hosts notice, and come back when a broker listens again."""
         self._closed = True
-        for socket in self._to_close:
-            socket.close()
-        self._context.destroy(linger=0)
+        self._open.close()
 
     # ---- what comes in -------------------------------------------------------------------------------
 

@@ -147,23 +147,6 @@ class SharedRows:
         self._wrote((kind, name), None)
         return found > 0
 
-    @contextlib.contextmanager
-    def lock(self, name: str, bound: float) -> Generator[None]:
-        """Waits until nobody else has the lock of a name, and holds it in a session of its own.
-
-        Raises:
-            StoreError: Somebody has held it for `bound` seconds, or PostgreSQL is away.
-        """
-        self._hold()
-        with contextlib.closing(self.server.connect()) as connection:
-            connection.silence += bound
-            with named_errors(connection):
-                connection.execute(
-                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
-                )
-                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
-            yield
-
     def read(self) -> None:
         """Reads the rows that other brokers have written. Raises StoreError."""
         with self._turn:
@@ -376,9 +359,18 @@ class SharedState(Store):
         """Returns the shelf whose things are the rows of a kind. See `Store`."""
         return SharedShelf(self.rows, kind, max_bytes, stem=stem)
 
-    def lock(self, name: str, bound: float) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def lock(self, name: str, bound: float) -> Generator[None]:
         """Holds the lock of a name in a session of its own. See `Store`."""
-        return self.rows.lock(name, bound)
+        self.hold()
+        with contextlib.closing(self.server.connect()) as connection:
+            connection.silence += bound
+            with named_errors(connection):
+                connection.execute(
+                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
+                )
+                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
+            yield
 
     def sealed(self, place: Sequence[str], body: bytes) -> bytes:
         """Seals bytes for a place. See `Store`."""

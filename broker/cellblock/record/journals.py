@@ -23,7 +23,7 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import KEY_BYTES, derived_key, keys_of
 from cellblock.base.store import Store
 from cellblock.base.tasks import DaemonThread, is_done_within
-from cellblock.record.rows import AnyPiece, Head, OneRunFailed
+from cellblock.record.rows import KINDS, AnyPiece, Head, Kind, OneRunFailed, Piece
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -160,6 +160,22 @@ class Journals:
         if (trouble := self._state.trouble) is not None:
             raise Away(trouble)
         return await self._in_thread(work)
+
+    async def read(
+        self,
+        run_id: str,
+        show: Callable[[Head, list[Piece]], T],
+        principal: str | None = None,
+        kinds: Sequence[Kind] = KINDS,
+    ) -> T | None:
+        """Returns what `show` makes, in the thread, of a run that is kept; None where there is none. The rest is as for
+        `JournalStore.read`."""
+
+        def look(store: JournalStore) -> T | None:
+            found = store.read(run_id, principal, kinds)
+            return None if found is None else show(*found)
+
+        return await self.asked(look, None)
 
     def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
         """Has work done with the store, behind what was written before. Never raises.

@@ -109,6 +109,9 @@ class Head:
     adopted: int = 0
     """Counts how often the run's broker was lost."""
 
+    key: str = ""
+    """Names the key that its pieces were written with; empty before the first time."""
+
 
 class OneRunFailed(StoreError):
     """Tells that one run cannot be written or read; the others can."""
@@ -221,13 +224,14 @@ class Cipher:
         bound = _bound(run, principal, number, piece.kind)
         return nonce + self._of(key, run).encrypt(nonce, piece.body, bound)
 
-    def decrypted(self, key: str, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
+    def decrypted(self, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
         """Returns the piece that stands at a place. Raises WrongPiece: It was changed, or is another place's."""
         from cryptography.exceptions import InvalidTag
 
         bound = _bound(head.id, head.principal, number, kind)
         try:
-            return Piece(kind, self._of(key, head.id).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
+            cipher = self._of(head.key, head.id)
+            return Piece(kind, cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
         except (InvalidTag, ValueError, TypeError):
             raise WrongPiece(f"a piece of run {head.id} was changed after it was written") from None
 

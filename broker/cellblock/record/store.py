@@ -95,7 +95,7 @@ JOURNAL_TABLES: Final = Tables(
 
 SHOWN: Final = (
     "id, principal, began, ended, outcome, calls, bytes, "
-    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted"
+    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted, key"
 )
 
 CHANGING: Final = (
@@ -210,16 +210,11 @@ class JournalStore:
             WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.
             StoreError: The file cannot be read.
         """
-        found = self.database.rows(
-            f"SELECT {SHOWN}, key FROM runs WHERE id = ? AND {OF_PRINCIPAL}",
-            *(run_id, plain(principal), plain(principal)),
-        )
-        if not found:
+        head = self.head(run_id, principal)
+        if head is None:
             return None
         cipher = self._ready()
-        *shown, key = found[0]
-        head = _head(shown)
-        if key not in cipher.key_ids:
+        if head.key not in cipher.key_ids:
             raise Foreign(f"run {run_id} was written with another key than the one in use")
         rows = self.database.rows(
             f"SELECT number, kind, body FROM pieces WHERE run = ? AND kind IN ({', '.join('?' * len(kinds))}) "
@@ -230,7 +225,7 @@ class JournalStore:
         pieces: list[Piece] = []
         while rows:
             # What is read goes as it is decrypted: both are as large as the run.
-            pieces.append(cipher.decrypted(key, head, *rows.pop()))
+            pieces.append(cipher.decrypted(head, *rows.pop()))
         return head, pieces
 
     def close(self) -> None:
