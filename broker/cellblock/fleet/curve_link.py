@@ -140,20 +140,26 @@ class CurveLink:
         host = PREFIX + parts[0]
         if host in self._refused:
             return
+        is_joined, own = host in self._joined, protocol.PROTOCOL_VERSION
+        if not is_joined and (version := _version_said(parts)) not in (None, own):
+            why = f"it speaks protocol {version}, this broker {own}: install the same Cellblock"
+            # For now: in an upgrade, this broker's successor may take it.
+            self._refuse(host, why, final=False)
+            return
         try:
             token, message, body = read_parts(parts, self._max_message_bytes)
         except FrameError as error:
-            self._on_nonsense(host, parts, str(error))
+            if is_joined:
+                self._events.host_broke_protocol(host, str(error))
+            else:
+                self._refuse(host, str(error))
             return
-        if host in self._joined:
+        if is_joined:
             self._events.host_says(host, token, message, body)
         elif isinstance(message, protocol.Hello):
             self._on_hello(host, message)
 
     def _on_hello(self, host: bytes, hello: protocol.Hello) -> None:
-        if hello.protocol != protocol.PROTOCOL_VERSION:
-            self._refuse_version(host, hello.protocol)
-            return
         why = self._judge(hello)
         if why is not None:
             self._refuse(host, why)
@@ -161,23 +167,6 @@ class CurveLink:
         logger.info("worker host %s has joined with %d places", _short(host), hello.capacity)
         self._joined.add(host)
         self._events.host_says(host, b"", hello, b"")
-
-    def _on_nonsense(self, host: bytes, parts: list[bytes], why: str) -> None:
-        if host in self._joined:
-            self._events.host_broke_protocol(host, why)
-            return
-        version = _version_said(parts)
-        if version is not None and version != protocol.PROTOCOL_VERSION:
-            self._refuse_version(host, version)
-            return
-        self._refuse(host, why)
-
-    def _refuse_version(self, host: bytes, version: int) -> None:
-        """Refuses a host of another version, for now: in an upgrade, this broker's successor may take it."""
-        own = protocol.PROTOCOL_VERSION
-        self._refuse(
-            host, f"it speaks protocol {version}, this broker {own}: install the same Cellblock", final=False
-        )
 
     def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
@@ -234,7 +223,7 @@ def _short(host: bytes) -> str:
 
 
 def _version_said(parts: list[bytes]) -> int | None:
-    """Returns the protocol version in a greeting that this broker cannot read otherwise."""
+    """Returns the protocol version in a greeting, also one that this broker cannot read otherwise."""
     try:
         return msgspec.msgpack.decode(parts[2][:MAX_HEADER_BYTES], type=_Greeting).protocol
     except (ValueError, RecursionError, IndexError):

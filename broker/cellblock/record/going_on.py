@@ -241,7 +241,7 @@ class GoingOn:
             self._look_now.clear()
             try:
                 now = time.monotonic()
-                version = await self._journals.asked(lambda store: store.version, 0)
+                version = await self._journals.asked(lambda store: store.database.changes(), 0)
                 if version != seen:
                     self.tell_change()
                 if version != seen or now >= self._look_at:

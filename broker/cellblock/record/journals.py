@@ -177,12 +177,9 @@ class Journals:
 
         return await self.asked(look, None)
 
-    def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
-        """Has work done with the store, behind what was written before. Never raises.
-
-        Returns:
-            What says whether it has been done, or cannot be; None where the broker is stopping.
-        """
+    def do(self, work: Callable[[JournalStore], object]) -> None:
+        """Has work done with the store, behind what was written before, unless the broker is stopping. Never
+        raises."""
 
         def done() -> None:
             try:
@@ -191,8 +188,7 @@ class Journals:
                 self._failed(error)
 
         with contextlib.suppress(RuntimeError):
-            return self._thread.submit(done)
-        return None
+            self._thread.submit(done)
 
     async def signing_keys(self, purpose: str) -> Sequence[bytes]:
         """Returns keys that are derived from the journals' for one purpose; they are made where there is none. The

@@ -207,7 +207,7 @@ class Cipher:
     nonce comes twice for no run, whatever number of them there is.
 
     Args:
-        keys: The key that is kept, and those that are accepted beside it; empty: nothing can be encrypted yet.
+        keys: The key that is kept, and those that are accepted beside it.
 
     Attributes:
         key_ids: Names the keys without telling them; those of new runs are encrypted with the first.
@@ -385,15 +385,14 @@ class RunOwner(Protocol):
 
     def on_change(self, kind: str, listener: Callable[[], object]) -> None:
         """Has `listener` called, in any thread, when another process announces that it has written something of a
-        kind."""
-        ...
+        kind; processes that share files look at their versions."""
 
     def close(self) -> None:
         """Gives the broker's name up: runs that go on are anybody's then."""
         ...
 
 
-class Owner:
+class Owner(RunOwner):
     """Holds a lock in the state directory from when it is needed first. Owns it.
 
     Args:
@@ -421,9 +420,6 @@ class Owner:
             return self.is_own(name) or is_living(self._parent, name)
         except OSError:
             return True
-
-    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
-        """Does nothing: processes that share files look at their versions."""
 
     def close(self) -> None:
         """Gives the lock up: runs that go on are anybody's then."""
