@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import signal
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
-from support.cellblock_zygote import SHARED, fork_hosts, forked_python
+from support.cellblock_zygote import fork_hosts, forked_python
 from support.entries import REUSE
 
 pytest_plugins = [
@@ -48,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--reuse"):
         REUSE["reuse"] = "principal"
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        os.environ[SHARED] = str(forked_python().parent)
+        forked_python()
 
 
 @pytest.hookimpl(wrapper=True)

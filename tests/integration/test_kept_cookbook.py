@@ -15,8 +15,9 @@ import pytest
 from cellblock import Broker, Catalog, ConfigError
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
-from cellblock.app.cli.script_tests import against, replayed, type_checked, worst
+from cellblock.app.cli.script_tests import replayed
 from cellblock.record.journal import Journal
+from cellblock.record.scripts.changes import against, type_checked, worst
 from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.saving import save
 from cellblock.record.scripts.script_file import KeptScript

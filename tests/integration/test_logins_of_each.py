@@ -524,7 +524,7 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
     """
     policy = {"clients": {one: {"approve": ["notes.slow"]} for one in BOTH}}
     async with team(tmp_path, *BOTH, policy=policy, journal="all", audit=["calls"]) as (place, broker):
-        async with keeping(broker.front_config.outputs, broker.store) as outputs:
+        async with keeping(broker.settings.cellblock.frontend.outputs, broker.store) as outputs:
             for one, name in (("team:alice", "alice"), ("team:bob", "bob")):
                 OwnSecrets(broker.store, one).put("KEY", "k")
                 await outputs.keep(Owner(one, "client"), [Output("result", "text/plain", b"secret")])

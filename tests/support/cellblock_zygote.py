@@ -185,6 +185,8 @@ def _started() -> Path:
     atexit.register(stack.close)
     for name in ("cellblock", "python"):
         install(folder, folder / "s", name)
+    # A server's command is the same in all processes.
+    os.environ[SHARED] = str(folder)
     return folder
 
 

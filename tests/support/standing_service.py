@@ -1,6 +1,5 @@
 """What a front-end needs of a broker that runs nothing, and servers that this one knows."""
 
-from cellblock.app.assembly import front_config
 from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.settings import Settings
 from cellblock.run.policy.policy import Policy
@@ -9,7 +8,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 
 class StandingService:
     def __init__(self, made: Settings, *servers: ServerEntry) -> None:
-        self.front_config = front_config(made)
+        self.settings = made
         self.policy = Policy(made.cellblock.policy)
         self.listeners = Listeners()
         self.watch_catalog = self.listeners.add

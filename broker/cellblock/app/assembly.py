@@ -24,12 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.database import Tables
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
-from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
+from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Store, Tables
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -38,7 +39,6 @@ from cellblock.run.policy import counts
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
-from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths, policy_ids
 
@@ -139,21 +139,6 @@ def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[
     from cellblock.tools.python.python_tools import load_tools
 
     return load_tools(paths, given)
-
-
-def front_config(settings: Settings) -> FrontConfig:
-    """Returns what front-ends go by, of a configuration."""
-    section = settings.cellblock
-    return FrontConfig(
-        settings.state_dir,
-        section.frontend,
-        section.limits,
-        OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
-        section.schemas,
-        tuple(name for name, server in settings.servers.items() if not server.disabled),
-        section.traces is not None,
-        tuple(section.scripts.propose),
-    )
 
 
 def store_of(settings: Settings) -> LocalStore | SharedState:
@@ -281,9 +266,7 @@ async def start_reach(
     prepare_state_dir(settings.state_dir)
     workers = await _start_workers(settings, stack)
     # The SDK takes longest of all.
-    await _imported(
-        *REACH, *([SESSIONS] if any(not one.disabled for one in settings.servers.values()) else [])
-    )
+    await _imported(*REACH, *([SESSIONS] if settings.enabled else []))
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.rows import Owner
@@ -379,7 +362,7 @@ async def start_executor(
         checker = TypeChecker(
             section.isolation,
             outputs=reach.outputs.of,
-            revision=lambda: reach.outputs.revision,
+            revision=lambda: reach.learner.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

@@ -18,7 +18,6 @@ from cellblock.app.assembly import (
     StateDir,
     catalog_before_start,
     check_room,
-    front_config,
     library_of,
     policy_of,
     start_executor,
@@ -108,7 +107,6 @@ class Broker:
         self._state = BrokerState(state_dir)
         settings = self._state.named_in(settings)
         self._settings: Settings = settings
-        self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
         self.store = store_of(settings)
         self.login_pages: str | None = None
@@ -129,7 +127,7 @@ class Broker:
         self._changed = Listeners()
         self._slips = set[str]()
         self._changed.add(self._log_slips)
-        self._before_start = catalog_before_start(self.front_config.servers, local=bool(self._tools))
+        self._before_start = catalog_before_start(settings.enabled, local=bool(self._tools))
         self.events: Final = RunEvents()
         """Tells watchers of all runs while they run; add one to see them."""
 
@@ -445,8 +443,7 @@ class Broker:
         # Before anything changes: both can refuse.
         policy = self._policy_of(settings)
         change = registry.reconfigure(settings.servers, settings.cellblock.pins)
-        self._settings, self.front_config = settings, front_config(settings)
-        self.policy = policy
+        self._settings, self.policy = settings, policy
         generation = executor.use(settings.cellblock, policy)
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()

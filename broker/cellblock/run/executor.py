@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -192,12 +192,6 @@ class _Job:
         if self.journal is not None:
             catalog = self.journal.catalog(catalog)
         return catalog if self.grants is None else self.grants.narrowed(catalog)
-
-    def warnings(self, catalog: Catalog | None, servers: Iterable[str]) -> list[Diagnostic]:
-        """Lists what the response says besides the outcome of the run, which names these servers."""
-        missing = [] if catalog is None else capability_warnings(self.request.requested, servers, catalog)
-        losses = [] if self.kept is None else run_losses(self.kept.losses, self.kept.adopted)
-        return [*self.request.warnings, *missing, *losses]
 
 
 class Executor:
@@ -501,7 +495,7 @@ class Executor:
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
             if typecheck != "off":
-                self._types.begin(side)
+                side.begin()
             response = await self._watched(run, generation, run.outcome(queue_ms), job.watch)
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
@@ -512,12 +506,16 @@ class Executor:
             return response.model_copy(update={"diagnostics": told, **about})
 
     def _warnings(self, job: _Job, catalog: Catalog | None, servers: Collection[str]) -> list[Diagnostic]:
+        """Lists what a response says besides the outcome of its run, which names these servers."""
+        told = list(job.request.warnings)
+        if catalog is not None:
+            told += capability_warnings(job.request.requested, servers, catalog)
+        if job.kept is not None:
+            told += run_losses(job.kept.losses, job.kept.adopted)
         principal = job.caller.grantee.principal
-        told = "" if catalog is None else self._policy.slips(principal, catalog, servers)
-        if not told:
-            return job.warnings(catalog, servers)
-        slip = Diagnostic(severity="warning", code="POLICY_NAMES_NO_TOOL", message=told)
-        return [*job.warnings(catalog, servers), slip]
+        if catalog is not None and (slips := self._policy.slips(principal, catalog, servers)):
+            told.append(Diagnostic(severity="warning", code="POLICY_NAMES_NO_TOOL", message=slips))
+        return told
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down

@@ -13,15 +13,16 @@ from typing import Final
 
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
+from cellblock.run.answers import COMPARED
 from cellblock.run.failure import CORRECT_IT
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
 from cellblock.run.side_checks import SideCheck
-from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
+from cellblock.script.lines import SCRIPT_NAME, index_of, line_of, place
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
-from cellblock.types.check.faults import IF_THERE
+from cellblock.types.check.faults import IF_THERE, MAX_SHOWN
 from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
@@ -112,11 +113,6 @@ class TypeErrors:
         ]
         return errors, _diagnostics(rest, "warning", side.name)
 
-    def begin(self, side: SideCheck) -> None:
-        """Begins the check of a script that has just been started."""
-        if self._checker is not None:
-            side.begin()
-
     async def after(
         self, response: RunResponse, request: RunRequest, side: SideCheck, *, is_last: bool = False
     ) -> RunResponse:
@@ -147,10 +143,16 @@ class TypeErrors:
         if self._checker is None or not side.is_about_tools:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
+        look = partial(side.answers.spelt_otherwise, side.code)
+        spelt = await asyncio.to_thread(look) if COMPARED.search(side.code) else []
         if checked is None:
             side.tell_later(partial(_late, side))
-            return told
-        return [*told, *_diagnostics(await _missed(checked, side), "warning", side.name)]
+            return told + [_of_spelling(side, *one) for one in spelt[:MAX_SHOWN]]
+        missed = await _missed(checked, side)
+        # Of one that a declared enum does not have, that is told.
+        absent = {fault.about.absent for fault in missed}
+        told += [_of_spelling(side, *one) for one in spelt[:MAX_SHOWN] if one[2] not in absent]
+        return [*told, *_diagnostics(missed, "warning", side.name)]
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
@@ -198,6 +200,17 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     return [Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint)]
 
 
+def _of_spelling(side: SideCheck, at: int, name: str, text: str, had: str) -> Diagnostic:
+    line, column = place(side.code.encode("utf-8", "replace").decode(), at)
+    return Diagnostic(
+        severity="warning",
+        code="TYPE_ERROR",
+        message=f"No result of this run has '{text}' in `{name}`.",
+        hint=f"Results have '{had}'.",
+        path=f"{side.name}:{line}:{column}",
+    )
+
+
 def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
     """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all,
     nor what is wrong with other texts than a field has."""
@@ -213,7 +226,9 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
     """Gives what counts in a script that has run: where it succeeded, not what a result has after all, whatever is
     declared."""
     told: list[TypeFault] = []
-    for fault in _counted(checked, side):
+    is_of_values = any(fault.about.texts[0] for fault in checked.faults)
+    counted = await asyncio.to_thread(_counted, checked, side) if is_of_values else _counted(checked, side)
+    for fault in counted:
         about, name, place = fault.about, fault.about.absent, None
         if name:
             look = partial(side.answers.place_of, name, fault.beside, fault.tool, about.compared)
@@ -225,7 +240,7 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
             fault = replace(fault, message=f"{fault.message} No result of this run had it there.")
         if failed or place != "":
             told.append(fault)
-    return told
+    return told[:MAX_SHOWN]
 
 
 async def _with_json_text_hint(

@@ -132,16 +132,22 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
             fix = likely_result(root, source) if entry is None or entry.kind == "call" else ASSIGN
         elif entry is None:
             fix = hidden_result(source) or uncalled(root, source)
-    if javascript is None:
-        calls = _spans(_calls(dynamics))
-        return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)
-    statics, dynamics = (
-        # What is blanked imports nothing; no specifier or argument begins with a space.
-        [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
-        for nodes in (statics, dynamics)
+    if javascript is not None:
+        statics, dynamics = (
+            # What is blanked imports nothing; no specifier or argument begins with a space.
+            [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
+            for nodes in (statics, dynamics)
+        )
+    return Imports(
+        media_type,
+        _spans(statics),
+        _spans(dynamics),
+        None if javascript is None else javascript.decode(),
+        entry,
+        fix,
+        unawaited,
+        _spans(_calls(dynamics)),
     )
-    text, calls = javascript.decode(), _spans(_calls(dynamics))
-    return Imports(media_type, _spans(statics), _spans(dynamics), text, entry, fix, unawaited, calls)
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:

@@ -203,7 +203,7 @@ def prepare(
     offsets = [offset for node in (*found.dynamics, *wrapped) for offset in (node.start, node.end)]
     offsets += keywords
     offsets += [part.start for part in (*found.statics, *found.unawaited, *edits)]
-    places = _places(source, offsets)
+    places = script_lines.places(script_lines.with_plain_ends(source), offsets)
     if entry is not None and entry.kind == "call":
         line, column = places[entry.at]
         script.entry_place = f"{name}:{line}:{column}"
@@ -277,24 +277,6 @@ def _apply(
         at = edit.end
     pieces.append(source[at:])
     return b"".join(pieces).decode()
-
-
-def _places(source: bytes, offsets: list[int]) -> dict[int, tuple[int, int]]:
-    """Gives line and column of each byte offset.
-
-    Each is counted on from the one before: a line may be a whole megabyte long.
-    """
-    lines = script_lines.with_plain_ends(source)
-    places: dict[int, tuple[int, int]] = {}
-    at, line, column = 0, 1, 1
-    for offset in sorted(offsets):
-        ends = lines.count(b"\n", at, offset)
-        if ends:
-            at, line, column = lines.rfind(b"\n", at, offset) + 1, line + ends, 1
-        column += script_lines.units(source[at:offset].decode("utf-8", "replace"))
-        at = offset
-        places[offset] = line, column
-    return places
 
 
 def _literal(source: bytes, node: Span) -> str:

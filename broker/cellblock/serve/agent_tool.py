@@ -121,7 +121,7 @@ class AgentTool:
                         f"The tools of server {server_id!r} are not known: {why}.", hint=hint
                     )
             catalog = replace(catalog, servers={server_id: catalog.servers[server_id] for server_id in ids})
-        chars = self._service.front_config.shown.declaration_chars if budget is None else budget
+        chars = self._service.settings.cellblock.frontend.declaration_chars if budget is None else budget
         declared = declarations_in_budget(catalog, chars)
         self._references.show(client, catalog, declared)
         return declared.text
@@ -162,7 +162,7 @@ class AgentTool:
             None,
             owner,
             declarations=declared,
-            form=form_for(self._service.front_config.shown, "", request.get("trace")),
+            form=form_for(self._service.settings.cellblock.frontend, "", request.get("trace")),
         )
         texts = [block.text for block in result.content if block.type == "text"]
         media = [

@@ -1,15 +1,14 @@
-"""Says whose a client's request is, what a front-end needs of the broker, and what of a configuration it goes by."""
+"""Says whose a client's request is, and what a front-end needs of the broker."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cellblock.base.json import is_object
-from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
+from cellblock.base.settings.settings import Settings
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -64,37 +63,12 @@ def _said(context: Context, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontConfig:
-    """Holds the sections for front-ends; the composition root makes one for each configuration in force.
-
-    Attributes:
-        state_dir: The folder of outputs, and of what clients have used.
-        shown: What clients are shown.
-        limits: What the manual says of runs.
-        outputs: What becomes of large results.
-        schemas: What the manual says of results.
-        servers: Names of the servers that are not disabled.
-        traced: Whether the trace context of clients is taken on.
-        proposers: The principals that may propose scripts.
-    """
-
-    state_dir: Path
-    shown: FrontendSettings
-    limits: LimitSettings
-    outputs: OutputSettings
-    schemas: SchemaSettings
-    servers: tuple[str, ...]
-    traced: bool
-    proposers: tuple[str, ...] = ()
-
-
 class RunService(Protocol):
     """Says what a front-end calls; `daemon.broker.Broker` implements it."""
 
     @property
-    def front_config(self) -> FrontConfig:
-        """Gives what front-ends go by, of the configuration in force."""
+    def settings(self) -> Settings:
+        """Gives the configuration in force."""
         ...
 
     @property

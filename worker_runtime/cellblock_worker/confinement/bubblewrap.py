@@ -148,15 +148,9 @@ def try_out(deno: str, bundle: str) -> Finding:
     return found
 
 
-def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bool = False) -> list[str]:
-    """Returns the argument prefix with one folder more. `prefix` ends, as `try_out` makes it, by closing the root."""
-    bind = "--bind" if writable else "--ro-bind"
-    return [*prefix[: -len(_CLOSE_ROOT)], bind, folder, inside, *_CLOSE_ROOT]
-
-
 def with_own_name(prefix: Sequence[str]) -> list[str]:
-    """Returns the argument prefix with a link in the place of `/proc/self/exe`, without any /proc: what Deno has of
-    Node asks for its own name there.
+    """Returns the argument prefix, which ends by closing the root, with a link in the place of `/proc/self/exe`,
+    without any /proc: what Deno has of Node asks for its own name there.
     """
     return [*prefix[: -len(_CLOSE_ROOT)], "--symlink", DENO_INSIDE, "/proc/self/exe", *_CLOSE_ROOT]
 

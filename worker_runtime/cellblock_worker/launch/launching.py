@@ -46,7 +46,8 @@ _ANSWER_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SpawnRequest:
-    """An order says what to start, and where.
+    """An order says what to start, and where. Its descriptors must stay open in the child, and `close` closes them here
+    after the spawn.
 
     Attributes:
         command: The program, by its path, and its arguments.
@@ -67,6 +68,11 @@ class SpawnRequest:
     group: str = ""
     in_jail: bool = False
     preexec: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Closes this side's copies of the descriptors."""
+        for fd in self.fds:
+            os.close(fd)
 
 
 class Jail(NamedTuple):
@@ -123,13 +129,6 @@ class Launcher:
             return
         channel = self._begin()
         self._take(channel, _tried(channel, self.jail))
-
-    async def opened(self) -> None:
-        """Opens the launcher as `open` does, but holds no loop meanwhile. Raises OSError."""
-        if self._alone or self._channel is not None:
-            return
-        channel = self._begin()
-        self._take(channel, await asyncio.to_thread(_tried, channel, self.jail))
 
     def start(self, order: SpawnRequest, streams: tuple[int, int, int], answer: Answer) -> None:
         """Starts a child whose standard streams are `streams`, which may be closed afterwards.

@@ -83,8 +83,7 @@ async def answered(
         return await ask_daemon(parsed, broker.settings.state_dir, what, wanted, person)
     except DaemonUnavailable as error:
         person.told = error.message
-        has_servers = not all(one.disabled for one in broker.settings.servers.values())
-        if has_servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
+        if broker.settings.enabled and (not isinstance(error, NoDaemon) or os.isatty(2)):
             say(f"{error.message} The servers are started for this command alone.")
     async with broker:
         return await _answer(broker, what, wanted, person)

@@ -159,8 +159,7 @@ def _slips(settings: Settings) -> list[Problem]:
     """Returns what the policy names and a server did not have when its tools were pinned."""
     pins = PinStore(_small_things(settings))
     servers: dict[str, ServerEntry] = {}
-    enabled = [name for name, config in settings.servers.items() if not config.disabled]
-    for name, path in module_paths(enabled).items():
+    for name, path in module_paths(settings.enabled).items():
         exports = export_names(_pinned(pins, name, settings.servers[name]) or ())
         tools = tuple(ToolEntry(*names) for names in exports.items())
         servers[path] = ServerEntry(path, name, name, tools=tools, reads=READ)

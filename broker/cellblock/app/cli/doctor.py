@@ -183,8 +183,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     servers, warnings = dict[str, str](), list[str]()
     if (cert := wanted.get("certificate")) is not None and (ends := served_certificate(cert)):
         warnings.append(ends)
-    enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
-    names = {path: name for name, path in module_paths(enabled).items()}
+    names = {path: name for name, path in module_paths(settings.enabled).items()}
     await _settled_one_by_one(broker, person)
     for hello in broker.hosts:
         layers = hello.layers
@@ -201,7 +200,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
             continue
         servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
-        why = with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
+        why = with_fix(settings.servers.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
     warnings += [
         f"{fault.text(str(fault.file))} {fault.hint}"

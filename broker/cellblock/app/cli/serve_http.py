@@ -85,7 +85,6 @@ async def serve_http(
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     broker=section.state.broker_name if broker.store.is_shared else "",
                     answer=Answers(broker, parsed, why_behind, front.stop),
-                    settings=lambda: broker.settings,
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.

@@ -198,6 +198,11 @@ class Settings(BaseModel):
         """Returns the folder of the user's overlay files."""
         return self.cellblock.schemas.overlays or self.state_dir / "overlays"
 
+    @property
+    def enabled(self) -> list[str]:
+        """Returns the names of the servers that are not disabled."""
+        return [name for name, server in self.servers.items() if not server.disabled]
+
     def with_state_dir(self, path: Path | None) -> Settings:
         """Returns the same settings with another state directory, or unchanged for None."""
         return self if path is None else self.with_section(state_dir=path)

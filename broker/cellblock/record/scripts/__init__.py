@@ -1,1 +1,1 @@
-"""Scripts that are kept: their files, who has let them in, and their recordings."""
+"""Scripts that are kept: their files, who has let them in, their recordings, and what has changed for them since."""

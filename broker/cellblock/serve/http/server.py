@@ -31,7 +31,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
-from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
@@ -278,7 +277,6 @@ class HttpFrontend:
         pages: Pages,
         broker: str,
         answer: Answer,
-        settings: Callable[[], Settings],
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -291,7 +289,6 @@ class HttpFrontend:
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
             answer: Answers what commands of this user ask.
-            settings: Gives those in force.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -309,7 +306,7 @@ class HttpFrontend:
             max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
-        logins = self._login_pages(service, settings)
+        logins = self._login_pages(service)
         app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -322,8 +319,7 @@ class HttpFrontend:
             return await Exchange.from_context(ctx).within(call_next(ctx))
 
         server.middleware.append(bound_to_its_request)
-        config = service.front_config
-        async with keeping(config.outputs, service.store) as kept:
+        async with keeping(service.settings.cellblock.frontend.outputs, service.store) as kept:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
             async with self._socket_front(server, service, version, answer):
@@ -374,7 +370,7 @@ class HttpFrontend:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
         try:
-            listening = self._listening = ListeningSocket(service.front_config.state_dir, address)
+            listening = self._listening = ListeningSocket(service.settings.state_dir, address)
         except OSError as error:
             logger.warning("`cellblock connect` cannot use this daemon: no socket can be made: %s", error)
             return contextlib.nullcontext()
@@ -472,7 +468,7 @@ class HttpFrontend:
             ],
         )
 
-    def _login_pages(self, service: RunService, settings: Callable[[], Settings]) -> list[Route]:
+    def _login_pages(self, service: RunService) -> list[Route]:
         oauth, verifier = self._settings.oauth, self._verifier
         if self.login_pages is None:
             return []
@@ -481,7 +477,8 @@ class HttpFrontend:
         guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
         origin = None if oauth is None else origin_of(oauth.audience)
         secure = self._options.tls_cert is not None
-        return LoginPages(settings, service.store, verifier, identity, origin, secure=secure).routes(guard)
+        pages = LoginPages(lambda: service.settings, service.store, verifier, identity, origin, secure=secure)
+        return pages.routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options

@@ -215,13 +215,13 @@ def description(
         chars: Characters of the description that the client shows; None: all. Of fewer than what is said, what a first
             script needs least is left out, and nothing is said of that.
     """
-    config = service.front_config
+    settings = service.settings
     # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
     named = None if service.policy.grants_of(principal) is None else catalog
-    details = manual(config, named)
+    details = manual(settings, named)
     if chars is None:
         declared = declarations_in_budget(
-            catalog, config.shown.declaration_chars if budget is None else budget, used
+            catalog, settings.cellblock.frontend.declaration_chars if budget is None else budget, used
         )
         return replace(declared, text="\n\n".join([opening(catalog, used=used), details, declared.text]))
     room = chars - CUT_CHARS

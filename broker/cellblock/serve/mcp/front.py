@@ -56,7 +56,7 @@ class Front:
 
     def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices) -> None:
         self.service, self.owner_of, self.splices = service, owner_of, splices
-        self.uses = UseLog(service.front_config.state_dir)
+        self.uses = UseLog(service.settings.state_dir)
         self.kept: KeptOutputs | None = None
 
     def principal_of(self, context: Context) -> str:
@@ -102,7 +102,7 @@ class Front:
         """Describes `codemode.run`, for a client that is shown a catalog, and as many characters of the description; in
         the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
-        if self.service.front_config.shown.profile == "proxy":
+        if self.service.settings.cellblock.frontend.profile == "proxy":
             from cellblock.serve.mcp.context import Declared
             from cellblock.types.definitions import mcp_definition, published
 
@@ -118,7 +118,7 @@ class Front:
         if ctx.method not in GREETINGS or self.known_catalog(ctx) is self.service.known_catalog:
             return result
         if isinstance(result, dict) and result.get("instructions"):
-            profile = self.service.front_config.shown.profile
+            profile = self.service.settings.cellblock.frontend.profile
             return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result
 

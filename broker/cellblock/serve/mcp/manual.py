@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, ANSWER_BYTES, FrontendSettings, LimitSettings, Profile
+from cellblock.base.settings.settings import Settings
 from cellblock.run.policy.grants import effect_of
 from cellblock.run.request import KEYS
-from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.tools.catalog.naming import module_paths
@@ -282,12 +282,12 @@ def _tables() -> dict[str, dict[str, str]]:
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 
 
-def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
+def manual(settings: Settings, granted: Catalog | None = None) -> str:
     """Says how a script is written and what it may do, what all must know first; the same text for the same
     configuration.
 
     Args:
-        config: What is said of runs and results.
+        settings: The configuration in force.
         granted: The only servers and tools that may be named; None: all.
     """
     return "\n".join(
@@ -295,40 +295,41 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
             "a `hint`. What went wrong comes back as `diagnostics`.",
             "- Top-level await works.",
-            *([] if config.shown.strict else [CONVENTIONS]),
+            *([] if settings.cellblock.frontend.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
-            *deviations(config, granted),
+            *deviations(settings, granted),
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
             "describe(id) or describe(id, functions) gives TypeScript. "
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *_kept(config),
-            f"- {_limits(config.limits)}",
+            *_kept(settings.cellblock.frontend),
+            f"- {_limits(settings.cellblock.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
         ]
     )
 
 
-def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]:
+def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
     """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
     whom."""
     lines: list[str] = []
-    exact = _where(config.schemas.is_exact, config, granted)
+    schemas = settings.cellblock.schemas
+    exact = _where(schemas.is_exact, settings, granted)
     if exact:
         lines.append(f"- Integers beyond 2^53 come as BigInt from {exact}; a BigInt is sent as an integer.")
-    parsed = _where(config.schemas.unwraps, config, granted)
+    parsed = _where(schemas.unwraps, settings, granted)
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
-    if config.schemas.unbox:
+    if schemas.unbox:
         lines.append('- A value that a declared schema wraps, as in {"result": value}, comes bare.')
     return lines
 
 
-def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog | None) -> str:
+def _where(holds: Callable[[str], bool], settings: Settings, granted: Catalog | None) -> str:
     """Returns the servers for which something holds, and the exceptions."""
-    paths = module_paths([*config.servers, "local"])
+    paths = module_paths([*settings.enabled, "local"])
     everywhere = holds(ALL)
     places: list[str] = []
     exceptions: list[str] = []
@@ -342,9 +343,9 @@ def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog |
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
-def _kept(config: FrontConfig) -> list[str]:
-    inline = config.outputs.inline_bytes
-    if inline is None and config.shown.strict:
+def _kept(shown: FrontendSettings) -> list[str]:
+    inline = shown.inline_bytes
+    if inline is None and shown.strict:
         return []
     most = min(inline or ANSWER_BYTES, ANSWER_BYTES)
     return [

@@ -98,10 +98,10 @@ class FrontServer(Server[dict[str, Any]]):
         self.splices: Final = splices or Splices()
         self._service = service
         self._front = Front(service, owner_of, self.splices)
-        config = service.front_config
+        section = service.settings.cellblock
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
-        if config.shown.profile == "proxy":
+        if section.frontend.profile == "proxy":
             methods = METHODS | PROXY_METHODS
         else:
             methods = METHODS | TASK_METHODS | SKILL_METHODS
@@ -111,7 +111,7 @@ class FrontServer(Server[dict[str, Any]]):
         self.add_notification_handler(INITIALIZED, types.NotificationParams, self._at_surface(INITIALIZED))
         self.middleware.append(self._front.greet)
         self._renew_greeting()
-        if config.traced:
+        if section.traces is not None:
             self.middleware.append(_with_trace_context)
 
     def open(self, kept: KeptOutputs | None = None) -> Self:
@@ -120,7 +120,7 @@ class FrontServer(Server[dict[str, Any]]):
         from cellblock.serve.mcp.proxy import Proxy
         from cellblock.serve.mcp.surface import INPUT_SCHEMA, Surface
 
-        shown = self._service.front_config.shown
+        shown = self._service.settings.cellblock.frontend
         self._front.kept = kept
         self._surface = (Proxy if shown.profile == "proxy" else Surface)(self._front)
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
@@ -149,7 +149,7 @@ class FrontServer(Server[dict[str, Any]]):
         """Returns the SDK's options with the changes that are announced (the SDK has a parameter for that and, over
         HTTP, never gives it), and without the extensions of later revisions."""
         options = super().create_initialization_options(
-            notification_options or _changes(self._service.front_config.shown.profile),
+            notification_options or _changes(self._service.settings.cellblock.frontend.profile),
             experimental_capabilities,
             extensions,
         )
@@ -190,7 +190,7 @@ class FrontServer(Server[dict[str, Any]]):
             await asyncio.Event().wait()
 
     def _renew_greeting(self) -> None:
-        profile = self._service.front_config.shown.profile
+        profile = self._service.settings.cellblock.frontend.profile
         self.instructions = instructions(self._service.known_catalog, profile)
 
 

@@ -149,7 +149,7 @@ class Surface:
         self._references = FirstReferences(front.service)
         self._tasks = Tasks(front, self._shown)
         self._runs = RunTool(front, self._tasks)
-        shown = front.service.front_config.shown
+        shown = front.service.settings.cellblock.frontend
         self._names = tool_names(shown)
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(front) if shown.profile == "extended" else None
@@ -179,14 +179,14 @@ class Surface:
         declared = self._front.description(catalog, owner.principal, shown_chars(name, version))
         self._references.show(owner.client, catalog, declared)
         run = types.Tool(
-            name=tool_name_for(name, self._service.front_config.shown),
+            name=tool_name_for(name, self._service.settings.cellblock.frontend),
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
             output_schema=OUTPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
-        if owner.principal in self._service.front_config.proposers:
+        if owner.principal in self._service.settings.cellblock.scripts.propose:
             run.input_schema = {
                 **INPUT_SCHEMA,
                 "properties": {**INPUT_SCHEMA["properties"], "propose": PROPOSE},
@@ -231,7 +231,7 @@ class Surface:
             owner, self._front.catalog(context), response, request.get("code")
         )
         front = self._front
-        form = form_for(front.service.front_config.shown, client_name(context), request.get("trace"))
+        form = form_for(front.service.settings.cellblock.frontend, client_name(context), request.get("trace"))
         result = await tool_result(response, front.kept, owner, front.splices, declarations, form)
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True

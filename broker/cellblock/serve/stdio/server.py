@@ -40,7 +40,7 @@ async def stdio_front(service: RunService, *, version: str) -> AsyncGenerator[Un
     async def until_gone(unless: Awaitable[None]) -> None:
         from cellblock.serve.kept_outputs import keeping
 
-        async with keeping(service.front_config.outputs, service.store) as kept:
+        async with keeping(service.settings.cellblock.frontend.outputs, service.store) as kept:
             server.open(kept)
             failing = asyncio.ensure_future(unless)
             try:

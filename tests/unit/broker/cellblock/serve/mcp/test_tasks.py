@@ -71,7 +71,7 @@ def tasks(runs: Runs) -> Tasks:
 def front(runs: Runs) -> Front:
     service = SimpleNamespace(
         parked_runs=runs,
-        front_config=SimpleNamespace(state_dir=None),
+        settings=SimpleNamespace(state_dir=None),
         run_request=AsyncMock(return_value=PARKED),
     )
     return Front(

@@ -14,7 +14,6 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from cellblock.app.assembly import front_config
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import LimitRange
@@ -188,7 +187,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
     servers = [server(name, *(f"tool_{number}" for number in range(20))) for name in "ab"]
     budget = len(declare_server(servers[1], shared=True)) + 100
     service = Naming(settings(tmp_path, frontend={"declaration_chars": budget}), *servers)
-    service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
+    service.settings.state_dir.mkdir(parents=True, exist_ok=True)
 
     async def told(name: str) -> str:
         async with client(service, name) as one:
@@ -198,7 +197,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
             return before.tools[0].description or ""
 
     assert "function tool_19(" not in await told("editor")
-    await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
+    await until((service.settings.state_dir / USES_FILE).exists, "the use is kept")
     assert "function tool_19(" in (await told("editor")).partition("servers/b")[2]
     assert "function tool_19(" not in await told("another")
 
@@ -216,13 +215,13 @@ class Calling(Naming):
 
 async def test_a_tool_that_a_client_has_called_is_described_first_at_its_next_start(tmp_path: Path) -> None:
     service = Calling(settings(tmp_path), server("a", "put"), server("b", *(f"put_{n}" for n in range(99))))
-    service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
+    service.settings.state_dir.mkdir(parents=True, exist_ok=True)
     texts: list[str] = []
     for _ in range(2):
         async with client(service, "claude-code", version="3.0") as one:
             texts.append((await one.list_tools()).tools[0].description or "")
             await one.call_tool("codemode.run", {"code": ""})
-        await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
+        await until((service.settings.state_dir / USES_FILE).exists, "the use is kept")
     assert [("function put_98(" in text, ": put_98, put_0," in text) for text in texts] == [
         (False, False),
         (True, True),
@@ -325,7 +324,7 @@ async def test_a_failed_run_begins_with_its_error(tmp_path: Path, setting: str, 
 MAX_CHARS = 5_000
 """About 1,250 tokens: what an agent is asked to read before its first script."""
 
-DEFAULTS = front_config(Settings())
+DEFAULTS = Settings()
 
 
 def catalog_of(functions: dict[str, list[str]], *absent: str) -> Catalog:
@@ -381,7 +380,9 @@ def test_in_the_profile_proxy_the_names_of_tools_say_which_servers_there_are() -
 
 
 def test_every_limit_is_told_with_the_settings_own_figures() -> None:
-    text = manual(replace(DEFAULTS, limits=LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678))))
+    text = manual(
+        DEFAULTS.with_section(limits=LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678)))
+    )
     assert "timeoutMs 1234 (at most 5678) ms" in text
     assert all(key in text for key in KEYS)
     assert len(manual(DEFAULTS)) < MAX_CHARS
@@ -412,7 +413,7 @@ SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
     ],
 )
 def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], told: list[str]) -> None:
-    config = front_config(parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}}))
+    config = parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}})
     for line, part in zip(deviations(config), told, strict=True):
         assert part in line
         assert line in manual(config)
@@ -425,8 +426,7 @@ def test_the_extended_profile_is_told_of() -> None:
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:
     off, on = (
-        front_config(parse_settings({"cellblock": {"frontend": frontend}}))
-        for frontend in ({}, {"inline_bytes": 12_345})
+        parse_settings({"cellblock": {"frontend": frontend}}) for frontend in ({}, {"inline_bytes": 12_345})
     )
     assert manual(off) == manual(DEFAULTS)
     assert "result and logs over 12345 bytes" in manual(on)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from cellblock.app.cli.script_tests import compared
+from cellblock.record.scripts.changes import compared
 from support.params import mostly
 
 INPUT: dict[str, Any] = {
