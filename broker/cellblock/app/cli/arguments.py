@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import platformdirs
 
@@ -23,12 +23,15 @@ USERS_OWN: Final = "cellblock.json in your settings folder, if it is there"
 
 Input = TypeVar("Input")
 
-Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+Code = int | None
+"""Is what the function of a command gives: an exit code; None where all went well."""
+
+Work = Coroutine[Any, Any, Code]
 
 
 def reading(
     read: Callable[[argparse.Namespace], Input],
-) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
+) -> Callable[[Callable[[argparse.Namespace, Input], Work]], Callable[[argparse.Namespace], Work]]:
     """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
     return lambda work: lambda parsed: work(parsed, read(parsed))
 

@@ -19,7 +19,6 @@ from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.edit_servers import tell_unused
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, entry_lines, make_plan, runs_cellblock
@@ -73,7 +72,7 @@ class Step:
         }
 
 
-def install(parsed: argparse.Namespace) -> int:
+def install(parsed: argparse.Namespace) -> None:
     """Shows how the clients' files would change, asks, and writes them.
 
     Raises:
@@ -87,7 +86,7 @@ def install(parsed: argparse.Namespace) -> int:
         raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
         sys.stdout.writelines(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch) for name in names)
-        return EXIT_OK
+        return
     target = OwnFile(parsed.config)
     plan = Plan()
     if parsed.take_over and not parsed.uninstall:
@@ -120,7 +119,7 @@ def install(parsed: argparse.Namespace) -> int:
     if changed and not _confirmed(
         parsed, f"Write {counted(len(changed), 'file')}?", "--print to see the entry"
     ):
-        return EXIT_OK
+        return
     if plan.added:
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
@@ -146,7 +145,6 @@ def install(parsed: argparse.Namespace) -> int:
     else:
         tell_unused(left, target)
     _look(target, plan)
-    return EXIT_OK
 
 
 def is_ours(entry: object) -> bool:
@@ -373,7 +371,7 @@ _FATE_SIGNS: Final = {
 }
 
 
-def import_servers(parsed: argparse.Namespace) -> int:
+def import_servers(parsed: argparse.Namespace) -> None:
     """Finds the servers, shows what would be done, asks, and writes the file.
 
     Raises:
@@ -397,7 +395,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
         if not _confirmed(
             parsed, f"Write {counted(len(plan.added), 'server')} to {target.path}?", "--dry-run"
         ):
-            return EXIT_OK
+            return
         if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
             plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
@@ -418,7 +416,6 @@ def import_servers(parsed: argparse.Namespace) -> int:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
     if written:
         _look(target, plan)
-    return EXIT_OK
 
 
 def _look(target: OwnFile, plan: Plan) -> None:

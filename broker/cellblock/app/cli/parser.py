@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, USERS_OWN, Parser
-from cellblock.app.cli.help import EXIT_OK, HELP, shown
+from cellblock.app.cli.help import HELP, shown
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
 
@@ -50,10 +50,9 @@ def make_parser(wanted: str = "") -> Parser:
     return parser
 
 
-def show_help(parsed: argparse.Namespace) -> int:
+def show_help(parsed: argparse.Namespace) -> None:
     """Prints what `--help` does, as the command `help`. Of a command that is none it says what was probably meant."""
     make_parser().parse_args([*parsed.words, "--help"])
-    return EXIT_OK
 
 
 def _add(commands: Commands, path: str, work: str | None = None) -> Parser:
