@@ -51,8 +51,6 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> None:
         LoginError: Nobody has logged in.
     """
     target = _target(settings, parsed.server)
-    if parsed.timeout < 1:
-        raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
     folder = None if parsed.no_browser else settings.state_dir
     tell = partial(print, file=sys.stderr, flush=True)
     sys.stdout.write(await log_in(target, browser=folder, bound=parsed.timeout, say=tell) + "\n")

@@ -13,6 +13,7 @@ from argcomplete.shell_integration import shellcode
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import all_commands
+from cellblock.app.cli.parser import from_1
 from cellblock.app.config.formats import normal
 from cellblock.base.json import is_object
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -38,7 +39,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
                 action.completer = servers  # type: ignore[attr-defined]
             elif action.dest in ("query", "tool"):
                 action.completer = SuppressCompleter()  # type: ignore[attr-defined]
-            elif action.type is int:
+            elif action.type in (int, from_1):
                 # No file is a number.
                 action.completer = lambda **_: []  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)

@@ -82,8 +82,6 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
     Raises:
         UsageError: The options cannot be used.
     """
-    if parsed.limit < 1:
-        raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
     found = await _asked(
