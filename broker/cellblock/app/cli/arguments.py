@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 import platformdirs
 
 from cellblock.app.cli.help import EXIT_USAGE, all_commands
+from cellblock.base.errors import CellblockError, Fault
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Names where `serve --http` listens and `connect` looks when nothing else is said."""
@@ -36,8 +37,13 @@ def reading(
     return lambda work: lambda parsed: work(parsed, read(parsed))
 
 
-class UsageError(Exception):
-    """Tells that arguments cannot be used; the text says why."""
+class UsageError(CellblockError):
+    """Tells that arguments cannot be used; the text says why, and what to do."""
+
+    fault = Fault.CALLER
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, hint="")
 
 
 def default_file() -> Path:

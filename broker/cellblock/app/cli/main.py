@@ -16,7 +16,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from cellblock.app.cli.arguments import Code, UsageError, default_file
+from cellblock.app.cli.arguments import Code, default_file
 from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.cli.streams import say, with_streams
@@ -77,10 +77,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         if not isinstance(code, Code):
             code = asyncio.run(_ended_by_signals(code))
         return EXIT_OK if code is None else code
-    except (UsageError, CellblockError) as error:
+    except CellblockError as error:
         say(str(error))
-        wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
-        return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
+        return EXIT_USAGE if error.fault is Fault.CALLER else EXIT_UNAVAILABLE
     except MemoryError:
         say("There is no memory left for Cellblock: `ulimit -v` should be unlimited.")
         return EXIT_UNAVAILABLE
