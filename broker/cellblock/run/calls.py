@@ -163,9 +163,16 @@ class ToolCalls:
 
     def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
         """Counts a call that is not made: a recording has its answer, or says that it had none."""
-        call = CallFacts(server_id, tool_name, time.monotonic(), duration_ms=facts.duration_ms)
-        call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
-        call.over = True
+        call = CallFacts(
+            server_id,
+            tool_name,
+            time.monotonic(),
+            duration_ms=facts.duration_ms,
+            ok=ok,
+            error=facts.error,
+            certainty=facts.certainty,
+            over=True,
+        )
         self.calls.append(call)
         self._context.watch.call_recorded(call)
         self._earlier_inner += facts.inner
