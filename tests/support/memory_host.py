@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from cellblock.base import payload
-from cellblock.base.budget import Account
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.sections import SchemaSettings
 from cellblock.base.settings.settings import CellblockSettings
@@ -37,6 +36,7 @@ from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError
+from support.accounts import account_of
 from support.waits import within
 
 BOUND: Final = 10.0
@@ -324,7 +324,7 @@ def run_context(
         limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
         catalog=catalog,
         discovery=DiscoveryCache().get_or_make(catalog),
-        account=Account.of_one(),
+        account=account_of(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),
         max_message_bytes=max_message_bytes,

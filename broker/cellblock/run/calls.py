@@ -266,6 +266,8 @@ class ToolCalls:
             entered = True
             server, tool = self._find(call)
             call.export = tool.export_name
+            if context.answers is not None:
+                context.answers.sent(tool.tool_name, body)
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
