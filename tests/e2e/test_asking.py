@@ -365,7 +365,7 @@ async def test_three_doctors_that_are_interrupted_leave_an_installation_whole(
     assert not (cache / "whole").exists()
     await until((cache / "whole").exists, "the end of the installation")
     # Its input has ended: nothing stays.
-    await gone([installer], 30)
+    await gone([installer])
     done = await cellblock(*doctor, code=0)
     assert "is being installed" not in done.err
     assert "first: connected" in done.out and "second: connected" in done.out

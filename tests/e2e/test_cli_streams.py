@@ -297,7 +297,7 @@ async def test_a_command_that_waits_for_a_pipe_ends_at_the_first_signal(
         process = running.process
         await until(lambda: waits_for_a_pipe(process.pid), "it waits")
         process.send_signal(number)
-        assert await within(process.wait(), 10) in (128 + number, -number)
+        assert await within(process.wait()) in (128 + number, -number)
         assert b"Traceback" not in await within(process.stderr.read())
 
 
@@ -334,7 +334,7 @@ async def serving(
         await hears(process, said, "the token is in")
         yield process, said
         process.terminate()
-        assert await within(process.wait(), 20) == 0
+        assert await within(process.wait()) == 0
 
 
 async def hears(process: Process, said: list[str], wanted: str) -> None:

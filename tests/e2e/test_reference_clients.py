@@ -307,7 +307,7 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         await within(process.wait())
-        await gone(family, 20)
+        await gone(family)
         if front == "http":
             await until(
                 lambda: recorded(connection.ledger, event="cancelled") > cancels,

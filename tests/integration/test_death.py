@@ -282,7 +282,7 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
             running.close()
         else:
             running.process.send_signal(number)
-        await within(running.process.wait(), 15)
+        await within(running.process.wait())
         await gone(left)
     if number is not signal.SIGKILL:
         assert list((tmp_path / "s" / "run").glob("*")) == []

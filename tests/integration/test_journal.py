@@ -21,7 +21,6 @@ from cellblock import Broker, Certainty, Grantee, RunResponse
 from cellblock.app.replay import Live, replay
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording, UnreadableRecording
-from cellblock.run.hook import pieces
 from cellblock.run.policy.asking import Caller, Question, Verdict
 from cellblock.testing import read_recording
 from support.brokers import host_of, ready
@@ -30,7 +29,7 @@ from support.entries import ledger, plain_server, settings
 from support.params import mostly
 from support.processes import kill_family
 from support.public_servers import ServerEntry
-from support.replaying import Tally, World, changed, cuts, prove, world
+from support.replaying import Tally, World, changed, cuts, pieces, prove, world
 from support.waits import until, within
 
 TOOLS = 'import { answer, refuse } from "@codemode/servers/local";\n'

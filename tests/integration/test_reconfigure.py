@@ -77,12 +77,12 @@ async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, g
             "server plain is removed; runs in flight keep its session",
             "server other is removed; runs in flight keep its session",
         ]
-        await gone([theirs], 20)
+        await gone([theirs])
         error_of(await broker.run(PID), "IMPORT_FAILURE")
         assert not running.done() and alive(ours)
         gate.go_on.set()
         assert succeeded(await within(running)) == [old, old]
-        await gone([ours], 20)
+        await gone([ours])
 
 
 async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path, gate: Holding) -> None:
@@ -96,7 +96,7 @@ async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: 
         assert servers
         broker.reconfigure(settings(tmp_path / "s", {}, pool={"warm": 1}))
     await within(running)
-    await gone(family, 20)
+    await gone(family)
 
 
 async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(

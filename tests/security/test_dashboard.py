@@ -293,6 +293,8 @@ async def test_of_another_origin_nothing_is_read_framed_or_forged(tmp_path: Path
         await page.goto(url + json.loads(code.body)["path"])
         await page.locator("#upstreams tr", has_text="plain").wait_for()
         assert await page.evaluate("[document.cookie, { ...localStorage }]") == ["", {}]
+        # It asks now and then, which is allowed.
+        await page.close()
         statuses: dict[str, int] = {}
 
         def answered(answer: Any) -> None:

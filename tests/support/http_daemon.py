@@ -98,7 +98,7 @@ class Daemon:
     async def raw(self, data: bytes) -> Answer | None:
         """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
         async with connected(self, data) as reader:
-            return await within(read_answer(reader), 20)
+            return await within(read_answer(reader))
 
     async def ask(
         self,

@@ -93,7 +93,7 @@ def left_after(processes: Iterable[psutil.Process], bound: float) -> list[psutil
     return left
 
 
-async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
+async def gone(processes: Iterable[psutil.Process], bound: float = 60.0) -> None:
     """Waits until none of the processes runs any more."""
     left = await asyncio.to_thread(left_after, processes, bound)
     assert not left, f"still running after {bound:g} s: {[_shown(process) for process in left]}"

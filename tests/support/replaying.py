@@ -7,6 +7,7 @@ errors, nested promises; and the tools that they call, one of a server that asks
 import asyncio
 import json
 import random
+import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,7 +24,6 @@ from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import differences
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
-from cellblock.run.hook import pieces
 from cellblock.run.plan import recorded_plan
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
@@ -303,6 +303,11 @@ async def world() -> AsyncIterator[World]:
         tools, none = Tools(answers), parse_settings({"cellblock": section})
         async with ready(settings, tools=tools.functions()) as live, Broker(none) as offline:
             yield World(tools, live, offline, User())
+
+
+def pieces(text: str) -> list[str]:
+    """Events, each a text of its own."""
+    return re.findall(r"[a-z][^a-z]*", text)
 
 
 def cuts(recording: Recording) -> list[Recording]:

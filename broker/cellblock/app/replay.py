@@ -15,7 +15,6 @@ from cellblock.base.settings.sections import LimitSettings
 from cellblock.base.settings.settings import Settings
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.run.journaled import STOPPED
 from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.response import RunResponse
 
@@ -127,7 +126,7 @@ def is_well(found: Replayed, recording: Recording) -> bool:
     """Says whether a replay came to the recorded response, as far as that can be said; or another script to its end."""
     codes = {diagnostic.code for diagnostic in found.response.diagnostics}
     if found.same is None:
-        return found.response.ok or STOPPED in codes
+        return found.response.ok or "REPLAY_STOPPED" in codes
     return found.same or (not recording.exact and not any(code.startswith("REPLAY_") for code in codes))
 
 

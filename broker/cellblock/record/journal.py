@@ -22,13 +22,13 @@ from cellblock.run.hook import (
     Facts,
     RecordedCall,
     RequestKind,
-    Stop,
     digest_of,
     diverged,
     has_order,
     is_events,
     without_place,
 )
+from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.tools.catalog.model import Catalog
 
 
@@ -327,7 +327,7 @@ class Journal:
 
     def ask(
         self, call_id: int, kind: RequestKind, server: str, tool: str, body: bytes, place: str | None
-    ) -> RecordedCall | Stop | None:
+    ) -> RecordedCall | Diagnostic | None:
         """Takes a request of the script, which stands at this place in it.
 
         Gives the recorded request, with its answer if it had one; why the run must stop; or None: it is to be made.
@@ -336,8 +336,13 @@ class Journal:
         call = RecordedCall(id=call_id, kind=kind, server=server, tool=tool, input=body)
         if self.offline and kind == "call" and self._calls == self._until:
             self._asked.append(_Noted(call, place=place))
-            said = f"Stopped before call {self._calls}, {call.name}, as you asked."
-            return Stop("REPLAY_STOPPED", said, "Leave --until out to go on to the end.", place)
+            return Diagnostic(
+                severity="info",
+                code="REPLAY_STOPPED",
+                message=f"Stopped before call {self._calls}, {call.name}, as you asked.",
+                hint="Leave --until out to go on to the end.",
+                path=place,
+            )
         if self.past is not None and self._other_script is not None:
             return self._matching(call, place)
         noted = self._noted.get(call_id)
@@ -369,7 +374,7 @@ class Journal:
         call.ok, call.answer = ok, body
         self._tell(noted)
 
-    def live(self) -> Stop | None:
+    def live(self) -> Diagnostic | None:
         """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
         self.replaying = False
         if self.past is None or not self.offline or self._other_script is not None:
@@ -382,7 +387,7 @@ class Journal:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _same(self, noted: _Noted, now: RecordedCall, place: str | None) -> RecordedCall | Stop | None:
+    def _same(self, noted: _Noted, now: RecordedCall, place: str | None) -> RecordedCall | Diagnostic | None:
         """Holds a request against the recorded one of its id."""
         was = noted.call
         noted.place = place
@@ -407,7 +412,7 @@ class Journal:
         # It had no answer then, and gets none now: the script ends as it ended, or comes to the recording's end.
         return was
 
-    def _matching(self, call: RecordedCall, place: str | None) -> RecordedCall | Stop | None:
+    def _matching(self, call: RecordedCall, place: str | None) -> RecordedCall | Diagnostic | None:
         """Finds the answer of the first recorded request that is like this one and has not been used."""
         call.digest = digest_of(call.input)
         noted = _Noted(call, place=place)
@@ -425,7 +430,7 @@ class Journal:
         call.certainty, call.duration_ms, call.label = was.certainty, was.duration_ms, was.label
         return call
 
-    def _beyond(self, call: RecordedCall, place: str | None) -> Stop:
+    def _beyond(self, call: RecordedCall, place: str | None) -> Diagnostic:
         past = self.past
         assert past is not None
         if past.ended is None:
@@ -458,10 +463,12 @@ class Journal:
         self.size = 0
 
 
-def _ended(past: Recording) -> Stop:
+def _ended(past: Recording) -> Diagnostic:
     how = (
         "the run had not ended when it was taken"
         if past.ended is None
         else f"the run ended there ({past.ended})"
     )
-    return Stop("REPLAY_ENDED", f"The recording ends here: {how}.", "Record a whole run to see its end.")
+    return error_diagnostic(
+        "REPLAY_ENDED", f"The recording ends here: {how}.", "Record a whole run to see its end."
+    )

@@ -13,6 +13,7 @@ from cellblock.base.errors import first_few, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.suggest import by_shared_words, did_you_mean, nearest_names
 from cellblock.run.response import Diagnostic, error_diagnostic
+from cellblock.script.lines import line_of
 from cellblock.script.slips import FENCED, syntax_hint
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, Withheld
@@ -323,9 +324,7 @@ def _exception_hint(kind: str, name: str, path: str | None, *, rebuilt: bool) ->
 
 def _line(script: Script, path: str | None) -> str:
     """Gives the line of the script that a place is in."""
-    lines = script.code.splitlines() if path is not None else []
-    number = int(path.split(":")[-2]) if path is not None else 0
-    return lines[number - 1] if 0 < number <= len(lines) else ""
+    return line_of(script.code, int(path.split(":")[-2])) if path is not None else ""
 
 
 def _narrowed_hint(name: str, line: str) -> str | None:

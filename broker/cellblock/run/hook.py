@@ -20,7 +20,7 @@ from cellblock.base.questions import Given, ParkedQuestion
 from cellblock.base.settings.policy import Grant
 from cellblock.run.events import CallFacts, Watcher
 from cellblock.run.policy.asking import EarlierQuestions
-from cellblock.run.response import RunResponse
+from cellblock.run.response import Diagnostic, RunResponse, error_diagnostic
 from cellblock.tools.catalog.model import Catalog
 
 CANCELLED: Final = "CANCELLED"
@@ -168,19 +168,9 @@ class Past(Protocol):
     calls: list[RecordedCall]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Says why a replay cannot go on: a diagnostic's code, message and hint, and the place in the script."""
-
-    code: str
-    message: str
-    hint: str
-    place: str | None = None
-
-
-def diverged(what: str, place: str | None = None) -> Stop:
-    """Makes the stop of a replay that is another run than the recorded one; `what` is half a sentence."""
-    return Stop(
+def diverged(what: str, place: str | None = None) -> Diagnostic:
+    """Says that a replay cannot go on, as it is another run than the recorded one; `what` is half a sentence."""
+    return error_diagnostic(
         "REPLAY_DIVERGED",
         f"The replay is not the recorded run: {what}.",
         "Replay the recording with the script and the release that it was made with, or record the run again.",
@@ -258,7 +248,7 @@ class RunJournal(Protocol):
 
     def ask(
         self, call_id: int, kind: RequestKind, server: str, tool: str, body: bytes, place: str | None
-    ) -> RecordedCall | Stop | None:
+    ) -> RecordedCall | Diagnostic | None:
         """Takes a request of the script, which stands at this place in it. Gives the recorded request; why the run must
         stop; or None: it is to be made."""
         ...
@@ -271,7 +261,7 @@ class RunJournal(Protocol):
         """Takes the answer of a request; another one for the same request counts."""
         ...
 
-    def live(self) -> Stop | None:
+    def live(self) -> Diagnostic | None:
         """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
         ...
 
@@ -426,8 +416,3 @@ def without_place(text: str) -> tuple[str, tuple[int, int] | None]:
     """Takes the place of a call, line and column, from the end of the events that it came with."""
     found = _PLACE.search(text)
     return (text, None) if found is None else (text[: found.start()], (int(found[1]), int(found[2])))
-
-
-def pieces(text: str) -> list[str]:
-    """Cuts events into one text each."""
-    return re.findall(r"[a-z][^a-z]*", text)

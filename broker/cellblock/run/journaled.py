@@ -10,18 +10,13 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
-from cellblock.run.events import CallFacts
-from cellblock.run.hook import RecordedCall, RunJournal, Stop, diverged, without_place
+from cellblock.run.hook import RecordedCall, RunJournal, diverged, without_place
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
-from cellblock.run.response import Diagnostic, error_diagnostic
+from cellblock.run.response import Diagnostic
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-
-DIVERGED: Final = "REPLAY_DIVERGED"
-STOPPED: Final = "REPLAY_STOPPED"
-ENDED: Final = "REPLAY_ENDED"
 
 MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Bounds the events of a run that come apart: what ten minutes of timers without a pause make, in one go."""
@@ -112,19 +107,11 @@ class Journaled:
         match found:
             case None:
                 return False
-            case Stop():
-                self._kill(stopped(found))
+            case Diagnostic():
+                self._kill(found)
             case _:
                 self._answer(found, message.id)
         return True
-
-    def begun(self, call_id: int, facts: CallFacts) -> None:
-        """Takes the facts of a call that is being made."""
-        self._journal.begun(call_id, facts)
-
-    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
-        """Takes the answer of a request, before it is sent."""
-        self._journal.answered(call_id, ok, body)
 
     def live(self) -> None:
         """Hears that the script has seen all events of the recording."""
@@ -133,7 +120,7 @@ class Journaled:
             return
         self.is_live = True
         if (stop := self._journal.live()) is not None:
-            self._kill(stopped(stop))
+            self._kill(stop)
 
     def _answer(self, call: RecordedCall, call_id: int) -> None:
         ok, answer = call.ok, call.answer
@@ -148,24 +135,13 @@ class Journaled:
             self._reply(call_id, ok, answer)
 
 
-def stopped(stop: Stop) -> Diagnostic:
-    """Tells why a replay cannot go on."""
-    if stop.code == STOPPED:
-        return Diagnostic(
-            severity="info", code=STOPPED, message=stop.message, hint=stop.hint, path=stop.place
-        )
-    if stop.code == ENDED:
-        return error_diagnostic(ENDED, stop.message, stop.hint, stop.place)
-    return error_diagnostic(DIVERGED, stop.message, stop.hint, stop.place)
-
-
 def another_run(failure: object, script: Script) -> Diagnostic:
     """Tells that the sandbox has found a replay to be another run than the recorded one."""
     told = failure if is_object(failure) else {}
     said, at = told.get("message"), told.get("place")
     place = without_place(at)[1] if isinstance(at, str) else None
     what = said[:200] if isinstance(said, str) else "it is another one"
-    return stopped(diverged(what, None if place is None else script.place(*place)))
+    return diverged(what, None if place is None else script.place(*place))
 
 
 def _may_have_run(call: RecordedCall) -> ToolCallError:

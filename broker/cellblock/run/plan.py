@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,8 +46,6 @@ class Plan:
     script: Script
     body: bytes
     errors: tuple[Diagnostic, ...]
-    code: str = ""
-    """Holds the agent's own source."""
 
 
 def make_plan(
@@ -111,13 +109,7 @@ def make_plan(
             refused[specifier] = refusal(specifier, catalog)
     if script.dynamic or script.computed:
         modules[IMPORT_SPECIFIER] = import_url
-    start = {
-        "main": data_url(script.text, script.media_type),
-        "modules": modules,
-        "refused": refused,
-        **({"entry": True} if script.entry is not None else {}),
-    }
-    return Plan(script, json.dumps(start).encode(), tuple(errors), code)
+    return _plan(script, modules, refused, errors)
 
 
 def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = SCRIPT_NAME) -> Plan:
@@ -131,9 +123,9 @@ def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = 
     conventions = past.conventions
     script = prepare(code, urls.get, import_url, imports, conventions=conventions, journaled=True, name=name)
     if journal.plan_body is not None:
-        return Plan(script, journal.plan_body, (), code)
+        return Plan(script, journal.plan_body, ())
     missing = [found for found in script.static if found.specifier not in urls]
-    errors = tuple(
+    errors = [
         error_diagnostic(
             "IMPORT_FAILURE",
             f"Cannot import {found.specifier!r}: the recorded script did not import it, and so it is not recorded.",
@@ -141,14 +133,20 @@ def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = 
             f"{name}:{found.line}:{found.column}",
         )
         for found in missing[:MAX_IMPORT_ERRORS]
-    )
+    ]
+    return _plan(script, {**urls, IMPORT_SPECIFIER: import_url}, recorded["refused"], errors)
+
+
+def _plan(
+    script: Script, modules: Mapping[str, str], refused: Mapping[str, Any], errors: Iterable[Diagnostic]
+) -> Plan:
     start = {
         "main": data_url(script.text, script.media_type),
-        "modules": {**urls, IMPORT_SPECIFIER: import_url},
-        "refused": recorded["refused"],
+        "modules": modules,
+        "refused": refused,
         **({"entry": True} if script.entry is not None else {}),
     }
-    return Plan(script, json.dumps(start).encode(), errors, code)
+    return Plan(script, json.dumps(start).encode(), tuple(errors))
 
 
 def calls_scripts(script: Script, catalog: Catalog) -> bool:

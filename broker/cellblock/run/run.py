@@ -196,9 +196,7 @@ class Run:
             self._has_worker(message)
         if life.state is State.RUNNING and isinstance(message, protocol.Call):
             # Before the others: of most messages this is one.
-            if self._is_next(message.id) and (
-                self._journaled is None or self._journaled.note(message.events)
-            ):
+            if self._is_next(message):
                 self._on_call(message, body)
             return
         if life.is_over:
@@ -217,9 +215,7 @@ class Run:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
             case protocol.Query():
-                if self._is_next(message.id) and (
-                    self._journaled is None or self._journaled.note(message.events)
-                ):
+                if self._is_next(message):
                     self._on_query(message, body)
             case protocol.Took():
                 if self._replies.took(message.bytes):
@@ -378,21 +374,22 @@ class Run:
         if breach is not None:
             self._host_broke_word(breach)
 
-    def _is_next(self, call_id: int) -> bool:
-        """Says whether ids count up as they must: a call that is said twice must not be made twice."""
-        if call_id <= self._last_id:
-            self._breach(f"call id {call_id} comes again")
+    def _is_next(self, message: protocol.Call | protocol.Query) -> bool:
+        """Says whether ids count up as they must (a call that is said twice must not be made twice), and takes the
+        events that come with a request; False: the run is over."""
+        if message.id <= self._last_id:
+            self._breach(f"call id {message.id} comes again")
             return False
-        self._last_id = call_id
-        return True
+        self._last_id = message.id
+        return self._journaled is None or self._journaled.note(message.events)
 
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
         if self._calls.calls_left <= 0:
             self._kill(call_limit(self._limits.max_tool_calls))
         elif self._journaled is None or not self._journaled.answers(message, body):
             facts = self._calls.begin(message.id, message.server, message.tool, body)
-            if self._journaled is not None:
-                self._journaled.begun(message.id, facts)
+            if self._context.journal is not None:
+                self._context.journal.begun(message.id, facts)
 
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
@@ -411,7 +408,7 @@ class Run:
         else:
             self._journaled.live()
             if self._replay_ms:
-                self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+                self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
     def _has_worker(self, message: protocol.FromHost) -> None:
         """Notes that the run has a worker, which any message about the run implies, but for an end without one."""
@@ -426,8 +423,8 @@ class Run:
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         is_running = self._life.state is State.RUNNING
-        if self._journaled is not None and (is_running or self._life.cause is Cause.LEFT):
-            self._journaled.answered(call_id, ok, body)
+        if self._context.journal is not None and (is_running or self._life.cause is Cause.LEFT):
+            self._context.journal.answered(call_id, ok, body)
         if is_running:
             flow = self._context.rules.flow if self._context.key and self._context.rules else None
             if flow is not None and flow.has_risen and not self._is_last:
@@ -438,9 +435,9 @@ class Run:
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._life.state is State.RUNNING:
-            if self._journaled is not None:
+            if self._context.journal is not None:
                 # What waited too long was replaced by an error.
-                self._journaled.answered(call_id, ok, body)
+                self._context.journal.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from weakref import WeakMethod
 
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
-from cellblock.run.answers import Answers
+from cellblock.run.answers import COMPARED, Answers
 from cellblock.run.plan import Plan
 from cellblock.run.response import Diagnostic
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
@@ -197,15 +197,15 @@ class SideCheck:
         bound_seconds: float,
     ) -> None:
         self._owner, self.bound_seconds = owner, bound_seconds
-        self.code = plan.code
-        self.typescript, self.name = plan.script.typescript, plan.script.name
+        script = plan.script
+        self.code, self.typescript, self.name = script.code, script.typescript, script.name
         # A script's own types say nothing of what tools give, unless it says that this may be anything.
-        is_untyped = plan.script.untyped is not None and _ANY.search(plan.code) is None
-        self._untyped = plan.script.untyped if is_untyped else None
+        is_untyped = script.untyped is not None and _ANY.search(script.code) is None
+        self._untyped = script.untyped if is_untyped else None
         self._catalog = catalog
         self._client, self._principal = client, principal
-        self.imports = frozenset(plan.script.specifiers)
-        if plan.script.computed:
+        self.imports = frozenset(script.specifiers)
+        if script.computed:
             self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
         self._servers = tuple(imported_servers(catalog, self.imports))
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -215,8 +215,10 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(
-            fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults
+        keeps = (
+            kept is None
+            or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
+            or COMPARED.search(self.code) is not None
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)

@@ -58,11 +58,17 @@ class TooSlow(TooComplex):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Describes a piece of the source in bytes."""
+    """Describes a piece of the source in bytes. `text` is what stands in it if it is a string, with escapes as they are
+    written."""
 
     start: int
     end: int
-    is_string: bool
+    text: str | None = None
+
+    @property
+    def constant(self) -> str | None:
+        """Gives the text, of which is certain what it says; None where that is computed."""
+        return None if self.text is None or "\\" in self.text else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,17 @@ class Imports:
     fix: str | None = None
     unawaited: tuple[Unawaited, ...] = ()
     calls: tuple[Span, ...] = ()
+
+    @property
+    def computed(self) -> bool:
+        """Says whether something is imported of which the name is computed."""
+        return any(node.constant is None for node in self.dynamics)
+
+    @property
+    def specifiers(self) -> set[str]:
+        """Gives all others."""
+        named = {node.text for node in self.statics} | {node.constant for node in self.dynamics}
+        return {name for name in named if name is not None}
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
@@ -132,16 +149,22 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
             fix = likely_result(root, source) if entry is None or entry.kind == "call" else ASSIGN
         elif entry is None:
             fix = hidden_result(source) or uncalled(root, source)
-    if javascript is None:
-        calls = _spans(_calls(dynamics))
-        return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)
-    statics, dynamics = (
-        # What is blanked imports nothing; no specifier or argument begins with a space.
-        [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
-        for nodes in (statics, dynamics)
+    if javascript is not None:
+        statics, dynamics = (
+            # What is blanked imports nothing; no specifier or argument begins with a space.
+            [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
+            for nodes in (statics, dynamics)
+        )
+    return Imports(
+        media_type,
+        _spans(statics, source),
+        _spans(dynamics, source),
+        None if javascript is None else javascript.decode(),
+        entry,
+        fix,
+        unawaited,
+        _spans(_calls(dynamics), source),
     )
-    text, calls = javascript.decode(), _spans(_calls(dynamics))
-    return Imports(media_type, _spans(statics), _spans(dynamics), text, entry, fix, unawaited, calls)
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
@@ -153,8 +176,14 @@ def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
     return None if blanked is None or _parse(blanked, JAVASCRIPT, deadline).has_error else blanked
 
 
-def _spans(nodes: list[Node]) -> tuple[Span, ...]:
-    return tuple(Span(node.start_byte, node.end_byte, node.type == "string") for node in nodes)
+def _spans(nodes: list[Node], source: bytes) -> tuple[Span, ...]:
+    return tuple(Span(node.start_byte, node.end_byte, _string(node, source)) for node in nodes)
+
+
+def _string(node: Node, source: bytes) -> str | None:
+    if node.type != "string":
+        return None
+    return source[node.start_byte + 1 : node.end_byte - 1].decode("utf-8", "replace")
 
 
 def _parse(source: bytes, media_type: str, deadline: float) -> Node:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 SCRIPT_NAME: Final = "script.js"
@@ -22,7 +24,7 @@ many."""
 _PLAIN_NAME: Final = re.compile(r'[^\x00-\x1f\x7f"\\\ud800-\udfff]+')
 
 _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
-_SEPARATOR: Final = re.compile("[\u2028\u2029]")
+_SEPARATOR: Final = re.compile(rb"\xe2\x80[\xa8\xa9]")
 
 TAB_COLUMNS: Final = 2
 """Says how wide a tab is to Deno's parser, wherever in a line it stands."""
@@ -35,9 +37,14 @@ def is_plain_name(name: str) -> bool:
 
 def with_plain_ends(source: bytes) -> bytes:
     """Returns UTF-8 in which only LF ends lines: every line begins at the byte at which it begins in `source`."""
+    source = _with_plain_returns(source)
+    return source.replace(b"\xe2\x80\xa8", b"  \n").replace(b"\xe2\x80\xa9", b"  \n")
+
+
+def _with_plain_returns(source: bytes) -> bytes:
     if source.count(b"\r") > source.count(b"\r\n"):
         source = source.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
-    return source.replace(b"\xe2\x80\xa8", b"  \n").replace(b"\xe2\x80\xa9", b"  \n")
+    return source
 
 
 def line_of(text: str, line: int) -> str:
@@ -60,12 +67,28 @@ def units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
+def places(lines: bytes, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Gives line and column of each byte offset in UTF-8 in which only LF ends lines.
+
+    Each is counted on from the one before: a line may be a whole megabyte long.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    at, line, column = 0, 1, 1
+    for offset in sorted(offsets):
+        ends = lines.count(b"\n", at, offset)
+        if ends:
+            at, line, column = lines.rfind(b"\n", at, offset) + 1, line + ends, 1
+        column += units(lines[at:offset].decode("utf-8", "replace"))
+        at = offset
+        found[offset] = line, column
+    return found
+
+
 def place(text: str, index: int) -> tuple[int, int]:
     """Gives line and column of the character at `index` of `text`."""
+    offset = len(text[:index].encode())
     # With that character, which may be the LF of a CRLF.
-    before = with_plain_ends(text[: index + 1].encode())[: len(text[:index].encode())]
-    start = before.rfind(b"\n") + 1
-    return before.count(b"\n") + 1, units(before[start:].decode()) + 1
+    return places(with_plain_ends(text[: index + 1].encode()), [offset])[offset]
 
 
 def parsed_place(text: str, line: int, column: int) -> tuple[int, int]:
@@ -93,21 +116,9 @@ class CompilerPlaces:
     """
 
     def __init__(self, text: str) -> None:
-        self._separators: list[tuple[int, int]] = []
-        found = _SEPARATOR.search(text)
-        if found is None:
-            return
-        lines = text.replace("\r\n", " \n").replace("\r", "\n")
-        at, line, column = 0, 1, 1
-        while found is not None and len(self._separators) < MAX_SEPARATORS:
-            offset = found.start()
-            ends = lines.count("\n", at, offset)
-            if ends:
-                at, line, column = lines.rfind("\n", at, offset) + 1, line + ends, 1
-            column += units(text[at:offset])
-            at = offset
-            self._separators.append((line, column))
-            found = _SEPARATOR.search(text, offset + 1)
+        source = text.encode()
+        separators = [found.start() for found in islice(_SEPARATOR.finditer(source), MAX_SEPARATORS)]
+        self._separators = [*places(_with_plain_returns(source), separators).values()] if separators else []
 
     def place(self, line: int, column: int) -> tuple[int, int]:
         """Turns a line and a column from 1 into those that the engine counts."""

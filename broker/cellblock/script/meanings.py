@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from tree_sitter import Node
 
-from cellblock.script.trees import arguments_of, field, operator_of
+from cellblock.script.trees import arguments_of, field, nearest, operator_of
 
 PREFIX: Final = "@codemode/"
 
@@ -495,9 +495,9 @@ def _binding(name: Node, source: bytes) -> _Bound | None:
             if exported is None or (field(around, "alias") or exported) != here:
                 return None
             step = source[exported.start_byte : exported.end_byte].strip(b"\"'")
-            return _Bound(at, _scope(around), _statement(around), (step,))
+            return _Bound(at, _scope(around), nearest(around, "import_statement"), (step,))
         case "namespace_import" | "import_clause":
-            return _Bound(at, _scope(around), _statement(around))
+            return _Bound(at, _scope(around), nearest(around, "import_statement"))
         case kind if kind in FUNCTIONS | {"class_declaration"} and field(around, "name") == here:
             scope = _span(around) if kind in ("function_expression", "generator_function") else _scope(around)
             return _Bound(at, scope, around)
@@ -526,21 +526,12 @@ def _number(around: Node, child: Node) -> int:
 
 
 def _scope(node: Node, kinds: frozenset[str] = _BLOCKS) -> tuple[int, int]:
-    around = node.parent
-    while around is not None and around.parent is not None and around.type not in kinds:
-        around = around.parent
+    around = nearest(node.parent, *kinds)
     return (0, 1 << 60) if around is None or around.parent is None else _span(around)
 
 
 def _span(node: Node) -> tuple[int, int]:
     return node.start_byte, node.end_byte
-
-
-def _statement(node: Node) -> Node | None:
-    around: Node | None = node
-    while around is not None and around.type != "import_statement":
-        around = around.parent
-    return around
 
 
 def _below(node: Node, kind: str) -> list[Node]:

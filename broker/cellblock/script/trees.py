@@ -145,6 +145,13 @@ def field(node: Node | None, *names: str) -> Node | None:
     return node
 
 
+def nearest(node: Node | None, *types: str) -> Node | None:
+    """Gives the smallest node of one of these types that a node is, or is in."""
+    while node is not None and node.type not in types:
+        node = node.parent
+    return node
+
+
 def arguments_of(call: Node | None) -> list[Node]:
     """Gives the arguments of a call, without comments; none of what is no call."""
     arguments = field(call, "arguments")

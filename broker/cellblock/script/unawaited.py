@@ -19,7 +19,7 @@ from typing import Final, Literal
 from tree_sitter import Node
 
 from cellblock.script.meanings import FUNCTIONS, PREFIX, Meanings
-from cellblock.script.trees import arguments_of, field, operator_of
+from cellblock.script.trees import arguments_of, field, nearest, operator_of
 
 SERVERS_PREFIX: Final = f"{PREFIX}servers/"
 
@@ -155,7 +155,7 @@ def _use_of_each(call: Node, source: bytes) -> Kind | None:
     method = _text(field(call, "function", "property"), source)
     if method == b"forEach":
         # `new Promise((resolve) => list.forEach(async …))` may count them itself.
-        return None if _within(call, "new_expression") else "each"
+        return "each" if nearest(call, "new_expression") is None else None
     return _use_of_list(call, source)
 
 
@@ -210,13 +210,6 @@ def _lands_in_result(node: Node, source: bytes) -> bool:
             return False
         node, around = around, around.parent
     return False
-
-
-def _within(node: Node, kind: str) -> bool:
-    around = node.parent
-    while around is not None and around.type != kind:
-        around = around.parent
-    return around is not None
 
 
 def _root(node: Node) -> Node:

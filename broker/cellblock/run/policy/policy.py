@@ -32,6 +32,9 @@ it."""
 KEPT_CATALOGS: Final = 64
 """Bounds the catalogs, those narrowed by grants too, whose idle patterns are kept."""
 
+KEPT_TOKENS: Final = 4_096
+"""Bounds the grants of named tokens that are kept ready to be asked."""
+
 KEPT_GRANTS: Final = 64
 """Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
@@ -78,7 +81,7 @@ class Policy:
         self._asks = asks
         self._server_ids = None if server_ids is None else list(server_ids)
         self._tokens = tokens
-        self._of_tokens: dict[str, tuple[Grant, Layer | None]] = {}
+        self._of_tokens = KeptByIdentity[Grant, Layer | None](self._made_for_token, KEPT_TOKENS)
         if self._server_ids is not None:
             for fault in unknown_servers(settings, self._server_ids):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
@@ -157,13 +160,10 @@ class Policy:
     def _layer_of_token(self, principal: str) -> Layer | None:
         """Returns the grant that a named token has brought, which can only take away from the policy's."""
         grant = self._tokens.grant_of(principal) if self._tokens is not None else None
-        if grant is None:
-            return None
-        held = self._of_tokens.get(principal)
-        if held is None or held[0] is not grant:
-            layer = _layer(principal, grant) if self._fits(principal, grant) else _layer(principal, NOTHING)
-            held = self._of_tokens[principal] = grant, layer
-        return held[1]
+        return None if grant is None else self._of_tokens.get_or_make(grant, principal)
+
+    def _made_for_token(self, grant: Grant, principal: str) -> Layer | None:
+        return _layer(principal, grant if self._fits(principal, grant) else NOTHING)
 
     def _fits(self, principal: str, grant: Grant) -> bool:
         """Says whether a token's grant still means what it meant: it was made with another state of the configuration,

@@ -8,12 +8,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import httpx2
 import mcp_types as types
 from mcp import MCPError
-from mcp.client.session import ClientSession
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -24,7 +23,7 @@ from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.dispatcher import Connection, Wire
+from cellblock.tools.upstream.dispatcher import Connection, Session, Wire
 from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused
 from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
@@ -47,7 +46,7 @@ class ProbeEnded(Exception):
     what they hear first."""
 
 
-async def _agree(session: ClientSession, *, handshake: bool) -> None:
+async def _agree(session: Session, *, handshake: bool) -> None:
     """Asks `server/discover`, and falls back to `initialize` where that gives nothing or takes too long."""
     if handshake:
         await session.initialize()
@@ -81,7 +80,7 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
         await end_tasks(probe, greeting)
 
 
-async def _discovers(session: ClientSession) -> bool:
+async def _discovers(session: Session) -> bool:
     """Says whether there is a revision that has no greeting and that both know; it is agreed on then.
 
     Raises:
@@ -148,36 +147,32 @@ class Link:
     Args:
         server: To which server.
         on_note: Told, as a sentence, what was odd in what the server sent.
+        callbacks: Of the SDK's session.
 
     Attributes:
-        client: The SDK's session; None before it is connected.
+        session: The SDK's; None before the two sides have agreed on a revision.
         connection: What that stands on; None before anything is sent.
         ended: Set when the connection is over.
         install: What the server's program installs first.
     """
 
-    def __init__(self, server: Upstream, on_note: Callable[[str], None]) -> None:
-        self.client: ClientSession | None = None
+    def __init__(self, server: Upstream, on_note: Callable[[str], None], **callbacks: Any) -> None:
+        self.session: Session | None = None
         self.connection: Connection | None = None
         self.ended = asyncio.Event()
         self.install: Install | None = None
-        self._server, self._on_note = server, on_note
+        self._server, self._on_note, self._callbacks = server, on_note, callbacks
         self._process: StdioWire | None = None
         self._said = ""
 
     @contextlib.asynccontextmanager
     async def opened(
-        self,
-        make_session: Callable[[Connection], ClientSession],
-        learn: Callable[[ClientSession, Connection], Awaitable[None]],
-        *,
-        handshake: bool,
-    ) -> AsyncGenerator[ClientSession]:
+        self, learn: Callable[[Session], Awaitable[None]], *, handshake: bool
+    ) -> AsyncGenerator[Session]:
         """Connects and reads the tool list, within `upstream.connect_timeout_ms`, which counts from the end of an
         installation.
 
         Args:
-            make_session: Makes the SDK's session, not yet entered.
             learn: Reads the tool list.
             handshake: Whether `initialize` is said first.
         """
@@ -195,9 +190,9 @@ class Link:
                 stack.push_async_callback(end_tasks, holding)
             try:
                 async with clock:
-                    client, connection = await self.connected(stack, stderr, make_session, handshake)
+                    session = await self.connected(stack, stderr, handshake=handshake)
                     late = "no tool list"
-                    await learn(client, connection)
+                    await learn(session)
             except TimeoutError:
                 if not clock.expired():
                     raise
@@ -206,16 +201,11 @@ class Link:
                     hint="",
                     certainty=Certainty.NOT_STARTED,
                 ) from None
-            self.client = client
-            yield client
+            yield session
 
     async def connected(
-        self,
-        stack: contextlib.AsyncExitStack,
-        stderr: TextIO,
-        make_session: Callable[[Connection], ClientSession],
-        handshake: bool,
-    ) -> tuple[ClientSession, Connection]:
+        self, stack: contextlib.AsyncExitStack, stderr: TextIO, *, handshake: bool
+    ) -> Session:
         """Connects: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
 
         Raises:
@@ -226,7 +216,7 @@ class Link:
         guard_loggers()
         wire = await self._wire(stack, stderr)
         try:
-            return await self._agreed(stack, wire, make_session, handshake)
+            return await self._agreed(stack, wire, handshake)
         except HttpRefused as refused:
             if (
                 refused.status not in (404, 405)
@@ -240,7 +230,7 @@ class Link:
                 sse = await self._sse(stack, wire.url, wire.client)
             except MCPError:
                 raise refused from None
-            return await self._agreed(stack, sse, make_session, handshake=True)
+            return await self._agreed(stack, sse, handshake=True)
 
     async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
         server, config = self._server, self._server.config
@@ -263,25 +253,19 @@ class Link:
         await stack.enter_async_context(sse.opened())
         return sse
 
-    async def _agreed(
-        self,
-        stack: contextlib.AsyncExitStack,
-        wire: Wire,
-        make_session: Callable[[Connection], ClientSession],
-        handshake: bool,
-    ) -> tuple[ClientSession, Connection]:
+    async def _agreed(self, stack: contextlib.AsyncExitStack, wire: Wire, handshake: bool) -> Session:
         connection = self.connection = Connection(wire, self.ended, self._on_note)
         async with contextlib.AsyncExitStack() as opening:
-            session = await opening.enter_async_context(make_session(connection))
+            session = await opening.enter_async_context(Session(connection, **self._callbacks))
             try:
                 await _agree(session, handshake=handshake)
             except MCPError as error:
                 # Not from within the block: the session's tasks would make a group of it.
                 failed = error
             else:
-                connection.version = session.protocol_version
+                self.session, connection.version = session, session.protocol_version
                 stack.push_async_exit(opening.pop_all())
-                return session, connection
+                return session
         if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
             raise ProbeEnded(failed.message) from None
         raise failed

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.visible import visible, visible_schema, visible_tree
 from cellblock.tools.catalog.model import INTRODUCTION, ToolEntry, Withheld
@@ -203,9 +204,7 @@ def _icons(given: object) -> list[dict[str, Any]]:
 def shown(name: str) -> str:
     """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
     invisible. An empty one is of its introduction."""
-    name = name or INTRODUCTION
-    short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
-    return visible(short, instead=None)
+    return visible(shorten(name or INTRODUCTION, SHOWN_NAME_CHARS), instead=None)
 
 
 def file_stem(name: str, distinct: str, digits: int) -> str:

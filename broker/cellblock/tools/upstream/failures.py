@@ -49,8 +49,8 @@ class AnswerUnreadable(MCPError):
         self.too_large = too_large
 
 
-_METHOD_NOT_FOUND: Final = -32601
-_SESSION_NOT_FOUND: Final = -32001
+SESSION_NOT_FOUND: Final = -32001
+"""Is the code of an error by which servers say that they have forgotten a session."""
 
 MAX_DATA_CHARS: Final = 4_096
 """Bounds the data of a JSON-RPC error that reaches a script, as JSON."""
@@ -103,7 +103,7 @@ def not_begun(error: MCPError) -> bool:
     if isinstance(error, SessionForgotten):
         return True
     # In an answer with status 200; the same code means other things elsewhere.
-    return error.code == _SESSION_NOT_FOUND and "session" in error.message.lower()
+    return error.code == SESSION_NOT_FOUND and "session" in error.message.lower()
 
 
 def forgotten(server: str, tool: str) -> ToolCallError:
@@ -220,7 +220,7 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
     failure = ToolCallError(
         f"{tool} of {server} failed: {said}.",
         hint="Correct the call as the message says.",
-        certainty=Certainty.NOT_STARTED if error.code == _METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
+        certainty=Certainty.NOT_STARTED if error.code == types.METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
     )
     failure.details |= _details(error, redactor)
     return failure

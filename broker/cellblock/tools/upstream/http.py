@@ -20,7 +20,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.failures import (
+    SESSION_NOT_FOUND,
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+)
 from cellblock.tools.upstream.http_requests import (
     EVENTS,
     is_within_origin,
@@ -53,8 +59,6 @@ CLOSE_SECONDS: Final = 2.0
 EVENT_LINES: Final = 16
 """Sets how many lines of a stream of events cost as much as a message."""
 
-_FORGOTTEN: Final = -32001
-
 
 @dataclass(slots=True)
 class _Place:
@@ -77,24 +81,26 @@ class HttpWire:
     """
 
     where = "its stream of events"
+    connection: Connection
+    """Takes what comes, from the beginning of `run` on."""
 
     def __init__(self, url: str, client: httpx2.AsyncClient, cap: int, holding: Holding) -> None:
         self.url = url
-        self.connection: Connection | None = None
         self.client = client
         self._cap = cap
         self._holding = holding
         self._session: str | None = None
         self._version: str | None = None
-        self._posts: dict[Pending, asyncio.Task[None]] = {}
+        self._posts = set[asyncio.Task[None]]()
         self._listening: asyncio.Task[None] | None = None
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         if pending.method == "initialize":
             self._session = self._version = None
         task = asyncio.create_task(self._exchange(pending, body, headers))
-        self._posts[pending] = task
-        task.add_done_callback(lambda _: self._posts.pop(pending, None))
+        self._posts.add(task)
+        task.add_done_callback(self._posts.discard)
+        pending.answer.add_done_callback(lambda answer: answer.cancelled() and task.cancel())
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
@@ -109,12 +115,6 @@ class HttpWire:
         if what == "notifications/initialized" and self._session is not None and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        task = self._posts.get(pending)
-        if task is not None:
-            task.cancel()
-        return version not in MODERN_PROTOCOL_VERSIONS
-
     async def run(self, connection: Connection) -> None:
         """Waits for the end of the connection, and ends the session."""
         self.connection = connection
@@ -122,9 +122,7 @@ class HttpWire:
             await connection.ended.wait()
             await connection.last_answers()
         finally:
-            await end_tasks(
-                *self._posts.values(), *([self._listening] if self._listening is not None else [])
-            )
+            await end_tasks(*self._posts, self._listening)
 
     async def close(self) -> None:
         """Tells the server that the session is over."""
@@ -137,7 +135,6 @@ class HttpWire:
 
     async def _exchange(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         """Sends a request, and hands on what comes until it is answered."""
-        assert self.connection is not None
         try:
             pending.sent = True
             async with self._sent("POST", body, headers) as response:
@@ -167,7 +164,6 @@ class HttpWire:
             pending.fail(ConnectionLost(said_by(error), sent=True))
 
     async def _answer(self, response: httpx2.Response, pending: Pending) -> None:
-        assert self.connection is not None
         kind = kind_of(response)
         if kind == EVENTS:
             await self._answer_in_events(response, pending)
@@ -187,7 +183,7 @@ class HttpWire:
         """Reads a request's stream of events, and goes on with it where it breaks off."""
         place = _Place()
         try:
-            await self._follow(response, place, pending)
+            await self._follow(self._events(response), place, pending)
         except (httpx2.HTTPError, httpx2.StreamError):
             if place.last is None:
                 raise
@@ -206,13 +202,14 @@ class HttpWire:
         async with self._sent("GET", None, headers) as response:
             if response.status_code < 300 and kind_of(response) == EVENTS:
                 place.fruitless = 0
-                await self._follow(response, place, pending)
+                await self._follow(self._events(response), place, pending)
             return response.status_code
 
-    async def _follow(self, response: httpx2.Response, place: _Place, pending: Pending | None = None) -> None:
+    async def _follow(
+        self, stream: AsyncGenerator[Event], place: _Place, pending: Pending | None = None
+    ) -> None:
         """Hands on what a stream brings, until it ends or the request is answered."""
-        assert self.connection is not None
-        async with aclosing(self._events(response)) as events:
+        async with aclosing(stream) as events:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
@@ -236,7 +233,7 @@ class HttpWire:
         if self._session is not None and pending.method != "initialize":
             # The second is of the SDK of TypeScript, started anew.
             named = any(words in text for words in ("session", "server not initialized")) or (
-                failure is not None and failure.code == _FORGOTTEN
+                failure is not None and failure.code == SESSION_NOT_FOUND
             )
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
@@ -249,7 +246,6 @@ class HttpWire:
 
     async def _listen(self) -> None:
         """Reads what the server sends outside of answers, for as long as it has a stream for that."""
-        assert self.connection is not None
         place = _Place()
         while place.fruitless < MOST_RESUMED:
             try:
@@ -325,23 +321,15 @@ class SseWire(HttpWire):
         except httpx2.HTTPError as error:
             raise ConnectionLost(said_by(error), sent=True) from None
 
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        return True
-
     async def run(self, connection: Connection) -> None:
         """Reads the stream until it ends."""
         self.connection = connection
         try:
-            async for event in self._stream:
-                if event.data and event.name == b"message":
-                    await connection.received(event.data)
+            await self._follow(self._stream, _Place())
         except (Flooding, MCPError) as error:
             connection.end(str(error))
         except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
             connection.end(said_by(error), cut=False)
-
-    async def close(self) -> None:
-        """Says nothing: the stream's end says it."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:

@@ -11,13 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-import mcp_types as types
 from mcp import MCPError
-from mcp.client.session import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.json import is_object
@@ -25,7 +22,7 @@ from cellblock.base.raw_json import next_step
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.connecting import Link, Upstream
+from cellblock.tools.upstream.connecting import Upstream
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
@@ -35,8 +32,8 @@ from cellblock.tools.upstream.definitions import (
     left_out,
     shown,
 )
-from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
-from cellblock.tools.upstream.wire.repair import Page, carried
+from cellblock.tools.upstream.dispatcher import Session
+from cellblock.tools.upstream.wire.repair import page
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -65,32 +62,29 @@ ITEM_BYTES: Final = 3 * 1024
 """Set how much is read before the loop goes on with something else, and what an item takes beside its own bytes."""
 
 
-async def list_tools(session: ClientSession, connection: Connection) -> Listing[ToolDefinition]:
+async def list_tools(session: Session) -> Listing[ToolDefinition]:
     """Reads a whole list of tools, as `read_pages`; those that cannot be called over HTTP are left out (MCP 2026-07-28,
     x-mcp-header)."""
     listing = Listing("tool", _tool_of)
-    await read_pages(listing, session, types.ListToolsRequest)
+    await read_pages(listing, session, "tools/list", "tools")
     listing.close()
     if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
         names = ", ".join(odd[:MAX_NAMED])
         listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
-    connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
-    if connection.version in MODERN_PROTOCOL_VERSIONS or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        connection.param_headers = _param_headers(listing)
+    session.connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
+    if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        session.param_headers = _param_headers(listing)
     return listing
 
 
-async def read_pages(
-    listing: Listing[Any],
-    session: ClientSession,
-    request: Callable[..., types.PaginatedRequest[Any]],
-) -> None:
+async def read_pages(listing: Listing[Any], session: Session, method: str, key: str) -> None:
     """Reads all pages of a list; what was read when a further page is refused, or does not come, is kept.
 
     Args:
         listing: Takes the items.
         session: The connection.
-        request: Asks for a page.
+        method: Asks for a page.
+        key: The member of a page that has the items.
 
     Raises:
         TimeoutError: Not even one page came within `LIST_SECONDS`, as it says.
@@ -102,14 +96,13 @@ async def read_pages(
     try:
         async with asyncio.timeout(LIST_SECONDS):
             while pages < MAX_PAGES:
-                asked = request(params=types.PaginatedRequestParams(cursor=cursor))
-                answer: dict[str, Any] = await session.send_request(asked, AS_IT_IS)
-                page: Page = carried(answer["_meta"])
+                answer = await session.ask(method, {} if cursor is None else {"cursor": cursor})
+                read = page(answer.fields, key)
                 pages += 1
-                listing.notes += [note for note in page.notes if note not in listing.notes]
-                if await _is_full(listing, page.items) or page.cursor is None or page.cursor in cursors:
+                listing.notes += [note for note in read.notes if note not in listing.notes]
+                if await _is_full(listing, read.items) or read.cursor is None or read.cursor in cursors:
                     return
-                cursor = page.cursor
+                cursor = read.cursor
                 cursors.add(cursor)
         listing.notes.append(
             f"Its {listing.what} list goes on after {MAX_PAGES} pages, which are all that is read."
@@ -262,9 +255,8 @@ def in_order_of(known: ServerFacts, facts: ServerFacts) -> ServerFacts:
     return replace(facts, tools=known.tools) if one == other and facts.tools != known.tools else facts
 
 
-def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tuple[str, ...]) -> ServerFacts:
-    """Returns the facts of a session that is connected; names and instructions are cut at their caps, and `odd` says
-    what was mended in how it introduced itself."""
+def facts_of(session: Session, listing: Listing[ToolDefinition]) -> ServerFacts:
+    """Returns the facts of a session that is connected; names and instructions are cut at their caps."""
     info, capabilities = session.server_info, session.server_capabilities
     return ServerFacts(
         name=_cut(info.title or info.name or None, MAX_NAME_CHARS) if info else None,
@@ -275,7 +267,7 @@ def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tupl
         tools=tuple(listing.kept),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
-        odd=odd,
+        odd=session.connection.notes,
     )
 
 
@@ -390,14 +382,13 @@ class ToolList:
         was_read, self._was_read = self._was_read, asyncio.Event()
         was_read.set()
 
-    async def first(self, client: ClientSession, connection: Connection) -> None:
+    async def first(self, session: Session) -> None:
         """Reads the list on a new connection."""
-        self.facts = await self._read(client, connection)
+        self.facts = await self._read(session)
 
-    async def keep(self, link: Link) -> None:
+    async def keep(self, session: Session) -> None:
         """Lists anew whenever the server says that its tools have changed; bounded by the connection's end."""
-        clock, assured = asyncio.get_running_loop().time, link.client
-        assert assured is not None and link.connection is not None
+        clock = asyncio.get_running_loop().time
         while True:
             await self._changed.wait()
             await asyncio.sleep(self._announced.pause(clock()))
@@ -405,8 +396,8 @@ class ToolList:
             count = self._announced.begin(clock())
             try:
                 async with asyncio.timeout(self._server.bounds.connect_timeout_ms / 1000):
-                    facts = await self._read(assured, link.connection)
-            except (TimeoutError, MCPError, ValidationError) as error:
+                    facts = await self._read(session)
+            except (TimeoutError, MCPError) as error:
                 why = failures.reason_of(error, self._server.redactor)
                 logger.warning(
                     "upstream %s: its changed tool list cannot be read: %s", self._server.name, why
@@ -423,16 +414,18 @@ class ToolList:
                 tell(self._on_change)
             self.done(count, changed=is_other)
 
-    async def listen(self, link: Link) -> None:
+    async def listen(self, session: Session) -> None:
         """Asks for the stream of changes where there is one (MCP 2026-07-28); older servers announce unasked."""
-        client = link.client
-        assert client is not None
-        tools = client.server_capabilities.tools if client.server_capabilities is not None else None
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+        tools = session.server_capabilities.tools if session.server_capabilities is not None else None
+        if (
+            session.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            or tools is None
+            or not tools.list_changed
+        ):
             return
         while True:
             try:
-                async with listen(client, tools_list_changed=True) as changes:
+                async with listen(session, tools_list_changed=True) as changes:
                     # There is no replay: a change between the list and this stream would go unseen.
                     self.note_change()
                     async for _ in changes:
@@ -440,15 +433,15 @@ class ToolList:
             except (MCPError, SubscriptionLost) as error:
                 why = failures.reason_of(error, self._server.redactor)
                 logger.info("upstream %s: its stream of changes ended: %s", self._server.name, why)
-            if link.ended.is_set():
+            if session.connection.ended.is_set():
                 return
             await asyncio.sleep(RELISTEN_SECONDS)
 
-    async def _read(self, client: ClientSession, connection: Connection) -> ServerFacts:
+    async def _read(self, session: Session) -> ServerFacts:
         listing = Listing("tool", _tool_of)
-        if client.server_capabilities is not None and client.server_capabilities.tools is not None:
-            listing = await list_tools(client, connection)
-        facts = facts_of(client, listing, connection.notes)
+        if session.server_capabilities is not None and session.server_capabilities.tools is not None:
+            listing = await list_tools(session)
+        facts = facts_of(session, listing)
         if facts != self.facts:
             for note in replace(facts, odd=()).all_notes():
                 logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))

@@ -89,10 +89,9 @@ class Outstanding:
     most: float = 0.0
 
     def __post_init__(self) -> None:
-        now, until = asyncio.get_running_loop().time(), self.clock.when()
-        if until is not None:
-            self.bound = until - now
-            self.most = now + max(self.bound, PROGRESS_FACTOR * self.bound)
+        now = asyncio.get_running_loop().time()
+        self.bound = (self.clock.when() or now) - now
+        self.most = now + max(self.bound, PROGRESS_FACTOR * self.bound)
 
     @property
     def by(self) -> Requester | None:

@@ -405,13 +405,8 @@ class Registry:
             bound = STARTUP_WAIT_SECONDS
             if ids is not None:
                 bound, at_most = inf, bound if at_most is None else min(bound, at_most)
-        waited_for = [
-            session.settled(bound, at_most=at_most)
-            for name, session in self.sessions_of(principal).items()
-            if session.starting and (ids is None or name in ids or self._paths[name] in ids)
-        ]
-        if waited_for:
-            await asyncio.gather(*waited_for)
+        named = self._named(self.sessions_of(principal), ids).values()
+        await asyncio.gather(*(one.settled(bound, at_most=at_most) for one in named if one.starting))
 
     async def refreshed(
         self, used: Collection[str] | None, bound: float, principal: str = ""
@@ -428,11 +423,7 @@ class Registry:
             The ids of those whose announced tools are still unknown.
         """
         sessions = self.sessions_of(principal)
-        named = {
-            name: session
-            for name, session in sessions.items()
-            if used is None or name in used or self._paths[name] in used
-        }
+        named = self._named(sessions, used)
         shown = sessions if used is not None and _NAMES_ANY in used else named
         reading = {
             name: asyncio.create_task(one.tools.fresh()) for name, one in shown.items() if one.tools.stale
@@ -484,11 +475,11 @@ class Registry:
         """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or `RawJson`.
 
         Raises:
-            ToolNotFound: The Python tool does not exist, or the server's session is closed.
+            ToolNotFound: The server's session is closed.
         """
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
-            return self._python.caller(tool.tool_name, origin.account)
+            return partial(self._python.call, self._local[tool.tool_name], account=origin.account)
         if self._scripts is not None and server.is_scripts:
             call = self._scripts[1]
             return lambda arguments: call(tool, arguments, origin)
@@ -560,6 +551,14 @@ class Registry:
             await session.resources.unfollow(uri, session.client)
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _named(
+        self, sessions: Mapping[str, UpstreamSession], ids: Collection[str] | None
+    ) -> Mapping[str, UpstreamSession]:
+        """Returns those of the servers with these ids, or names in the configuration; None: all."""
+        if ids is None:
+            return sessions
+        return {name: one for name, one in sessions.items() if name in ids or self._paths[name] in ids}
 
     def _own(self, person: str) -> dict[str, Held]:
         """Returns a person's sessions by the servers' names; those are made that are missing, where there is a login,

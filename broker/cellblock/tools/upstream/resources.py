@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.client.session import ClientSession
 from pydantic import BaseModel, ValidationError
 
 from cellblock.base.callbacks import tell
@@ -21,7 +20,7 @@ from cellblock.base.json import is_object
 from cellblock.base.visible import visible, visible_schema
 from cellblock.tools.catalog.model import CAPABILITIES, Kind, Withheld
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.connecting import Link, Upstream
+from cellblock.tools.upstream.connecting import Upstream
 from cellblock.tools.upstream.definitions import (
     MALFORMED,
     MAX_NAME_CHARS,
@@ -29,6 +28,7 @@ from cellblock.tools.upstream.definitions import (
     MAX_TOOL_BYTES,
     left_out,
 )
+from cellblock.tools.upstream.dispatcher import Session
 from cellblock.tools.upstream.listing import LIST_SECONDS, Listing, read_pages
 from cellblock.tools.upstream.wire.messages import decoded
 
@@ -45,10 +45,10 @@ def key_of(entry: Entry) -> str:
     return entry.uri_template if isinstance(entry, types.ResourceTemplate) else entry.name
 
 
-_LISTS: Final[Mapping[Kind, tuple[str, type[types.PaginatedRequest[Any]], type[Entry]]]] = {
-    "resources": ("resource", types.ListResourcesRequest, types.Resource),
-    "resourceTemplates": ("template", types.ListResourceTemplatesRequest, types.ResourceTemplate),
-    "prompts": ("prompt", types.ListPromptsRequest, types.Prompt),
+_LISTS: Final[Mapping[Kind, tuple[str, str, type[Entry]]]] = {
+    "resources": ("resource", "resources/list", types.Resource),
+    "resourceTemplates": ("template", "resources/templates/list", types.ResourceTemplate),
+    "prompts": ("prompt", "prompts/list", types.Prompt),
 }
 
 
@@ -132,7 +132,7 @@ class Resources:
         self._turns: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._news: asyncio.TimerHandle | None = None
 
-    async def entries(self, kind: Kind, session: ClientSession | None, *, fresh: bool) -> list[Entry]:
+    async def entries(self, kind: Kind, session: Session | None, *, fresh: bool) -> list[Entry]:
         """Returns what the server lists; empty where it does not, or cannot be asked.
 
         Args:
@@ -172,15 +172,15 @@ class Resources:
         if uri in self.followed:
             tell(self._on_update, uri)
 
-    async def follow(self, link: Link) -> None:
+    async def follow(self, session: Session) -> None:
         """Subscribes again, on a new connection, to the resources that the one before was subscribed to."""
         self.note_change()
         for uri in [*self.followed]:
             request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-            if await self._asked(link.client, request):
+            if await self._asked(session, request):
                 tell(self._on_update, uri)
 
-    async def unfollow(self, uri: str, session: ClientSession | None) -> None:
+    async def unfollow(self, uri: str, session: Session | None) -> None:
         """Ends the subscription to a resource, as far as the server does."""
         self.followed.discard(uri)
         request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
@@ -189,7 +189,7 @@ class Resources:
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _asked(
-        self, session: ClientSession | None, request: types.SubscribeRequest | types.UnsubscribeRequest
+        self, session: Session | None, request: types.SubscribeRequest | types.UnsubscribeRequest
     ) -> bool:
         with contextlib.suppress(MCPError, ValidationError, TimeoutError):
             async with asyncio.timeout(self._server.bounds.call_timeout_ms / 1000):
@@ -198,18 +198,16 @@ class Resources:
                     return True
         return False
 
-    async def _listed(
-        self, kind: Kind, session: ClientSession, before: Listing[Entry] | None
-    ) -> Listing[Entry]:
+    async def _listed(self, kind: Kind, session: Session, before: Listing[Entry] | None) -> Listing[Entry]:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
         listing = new_listing(kind)
         try:
-            await read_pages(listing, session, _LISTS[kind][1])
+            await read_pages(listing, session, _LISTS[kind][1], kind)
             listing.close()
             if listing.left_out:
                 first, many = listing.left_out[0], f"{len(listing.left_out)} of its {listing.what}s"
                 listing.notes.append(f"{many} are left out; the first, {first.name}: {first.why}.")
-        except (TimeoutError, MCPError, ValidationError) as error:
+        except (TimeoutError, MCPError) as error:
             listing.kept = before.kept if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
                 listing.notes.append(

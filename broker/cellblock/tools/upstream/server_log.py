@@ -79,7 +79,7 @@ class ServerLog:
             return
         name = shown(self._redactor.text(params.logger)) if params.logger else None
         said = params.data if isinstance(params.data, str) else json.dumps(params.data, ensure_ascii=False)
-        text = _one_line(self._redactor.text(said[:LOOKED_AT_CHARS]))
+        text = visible(shorten(self._redactor.text(said[:LOOKED_AT_CHARS]), MAX_CHARS), instead=" ")
         if self._dropped:
             _messages.warning("%s: %d messages were dropped, too many at once", self._server, self._dropped)
             self._dropped = 0
@@ -95,11 +95,6 @@ class ServerLog:
             return False
         self._room -= 1
         return True
-
-
-def _one_line(text: str) -> str:
-    short = text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-    return visible(short, instead=" ")
 
 
 logger = logging.getLogger("cellblock.tools.upstream")

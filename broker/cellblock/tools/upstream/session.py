@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import IncomingMessage
 from pydantic import ValidationError
 
 from cellblock.base.budget import Budget
@@ -29,7 +29,7 @@ from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
-from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.dispatcher import Session
 from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import NO_PACKAGE
@@ -67,7 +67,7 @@ MAX_SAID_CHARS: Final = 64 * 1024
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""
 
-Send = Callable[[ClientSession, Outstanding], Awaitable[Any]]
+Send = Callable[[Session, Outstanding], Awaitable[Any]]
 """Sends a call and returns its result, as `input_rounds.call_tool`."""
 
 
@@ -118,7 +118,7 @@ class UpstreamSession:
         self._routing = Routing(name, redactor)
         self._turns = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._server_log = ServerLog(name, redactor)
-        self._link = Link(server, self._note)
+        self._link = self._new_link()
         self._shut_out_with = 0
         self._rests_after, self._at_work, self._used_at = rests_after, 0, 0.0
         self._has_room = has_room
@@ -317,9 +317,9 @@ class UpstreamSession:
         clock, link = asyncio.timeout(left), None
 
         async def sent(link: Link) -> Any:
-            assert link.client is not None
+            assert link.session is not None
             with self._routing.call(name, value, clock, origin) as call:
-                return await send(link.client, call)
+                return await send(link.session, call)
 
         try:
             async with clock:
@@ -404,7 +404,7 @@ class UpstreamSession:
             self.life.begin()
             self._wanted.clear()
             self._told()
-            link = self._link = Link(self._server, self._note)
+            link = self._link = self._new_link()
             login, at_question, is_unanswered = self._server.login, False, False
             self._tried_with = "" if login is None else await login.mark()
             try:
@@ -413,8 +413,7 @@ class UpstreamSession:
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
                 at_question = isinstance(first, ProbeEnded)
-                is_agreed = link.connection is not None and link.connection.version is not None
-                is_unanswered = isinstance(first, ToolCallError) and not is_agreed
+                is_unanswered = isinstance(first, ToolCallError) and link.session is None
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)
@@ -455,44 +454,42 @@ class UpstreamSession:
             await end_tasks(*waits)
 
     async def _connect_and_serve(self, link: Link) -> None:
-        async with link.opened(self._session, self.tools.first, handshake=self.life.handshake):
+        async with link.opened(self.tools.first, handshake=self.life.handshake) as session:
             self._shut_out_with = 0
             # Whoever has it connected is about to call.
             self._used_at = asyncio.get_running_loop().time()
             self.life.connected(self._used_at)
             self._told()
-            await self._serve(link)
+            await self._serve(session)
             # Closing takes a while, in which no script should be offered what cannot be called.
             if self.state is State.READY:
                 self.life.lost(visible(link.why_ended(), instead=" "))
             self._told()
-            assert link.connection is not None
-            await link.connection.last_answers()
+            await session.connection.last_answers()
 
-    async def _serve(self, link: Link) -> None:
+    async def _serve(self, session: Session) -> None:
         """Keeps what is known of the server current until the connection ends."""
-        keeping = asyncio.create_task(self.tools.keep(link))
-        beside = self.tools.listen(link), self.resources.follow(link), self._watch(link)
+        ended, keeping = session.connection.ended, asyncio.create_task(self.tools.keep(session))
+        beside = self.tools.listen(session), self.resources.follow(session), self._watch(session)
         tasks = [keeping, *map(asyncio.create_task, beside)]
-        over = asyncio.create_task(link.ended.wait())
+        over = asyncio.create_task(ended.wait())
         try:
             await asyncio.wait([over, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
-            link.ended.set()
+            ended.set()
             over.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
 
-    async def _watch(self, link: Link) -> None:
+    async def _watch(self, session: Session) -> None:
         """Has a session rest that nobody has called for long, and ends a connection whose login was ended here. What
         the server holds for a person may be of another account after another login, so such a connection ends, too,
         when it is idle."""
         login, rests_after, before = self._server.login, self._rests_after, ""
-        clock, connection = asyncio.get_running_loop().time, link.connection
-        assert connection is not None
+        clock = asyncio.get_running_loop().time
         while login is not None or rests_after is not None:
             since = self.idle_since
             if rests_after is not None and since is not None and clock() - since >= rests_after:
@@ -502,15 +499,15 @@ class UpstreamSession:
             if before and mark != before and (bool(mark and is_idle) or not self.has_login):
                 if rests_after is not None:
                     self.rest()
-                connection.end(LOGIN_ENDED)
+                session.connection.end(LOGIN_ENDED)
             before = before or mark
             await asyncio.sleep(POLL_SECONDS)
 
-    def _session(self, connection: Connection) -> ClientSession:
+    def _new_link(self) -> Link:
         passed_on = self._server.bounds.passed_on
-        connection.calls = self._routing.calls
-        return ClientSession(
-            dispatcher=connection,
+        return Link(
+            self._server,
+            self._note,
             message_handler=self._on_message,
             logging_callback=self._on_log,
             log_level=wanted_level(),
@@ -533,22 +530,22 @@ class UpstreamSession:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _ask(self, request: RequestEntry, client: ClientSession, call: Outstanding) -> Any:
+    async def _ask(self, request: RequestEntry, session: Session, call: Outstanding) -> Any:
         if not is_object(call.value):
             raise ToolCallError(
                 f"The input of {call.name} is too large.",
                 hint="Send less at a time.",
                 certainty=Certainty.NOT_STARTED,
             )
-        result = await (read_resource if request.by_script else ask)(client, call)
+        result = await (read_resource if request.by_script else ask)(session, call)
         if call.name == SUBSCRIBE.tool_name:
             self.resources.followed.add(call.value["uri"])
         return result
 
     @property
-    def client(self) -> ClientSession | None:
+    def client(self) -> Session | None:
         """Gives the connection, if there is one."""
-        return self._link.client if self.state is State.READY else None
+        return self._link.session if self.state is State.READY else None
 
     def _told(self) -> None:
         """Tells whoever waits for another state, or shows it."""

@@ -140,9 +140,6 @@ class StdioWire:
         await self._turn.acquire()
         await self._write_in_turn(body)
 
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        return True
-
     async def run(self, connection: Connection) -> None:
         """Hands on the server's messages until its stdout ends; what is no answer to a call is read at a bounded
         pace."""

@@ -17,7 +17,7 @@ from tree_sitter import Node
 from cellblock.script.copies import Copies, without_any
 from cellblock.script.lines import units
 from cellblock.script.meanings import Meaning, Meanings
-from cellblock.script.trees import Nodes, arguments_of, field, nodes_of, operator_of, parse
+from cellblock.script.trees import Nodes, arguments_of, field, nearest, nodes_of, operator_of, parse
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 
 PARSE_BOUND_SECONDS: Final = 0.3
@@ -230,13 +230,6 @@ class Shown:
         return self._script.place(byte), times
 
 
-def nearest(node: Node | None, *types: str) -> Node | None:
-    """Gives the smallest node of one of these types that a node is, or is in."""
-    while node is not None and node.type not in types:
-        node = node.parent
-    return node
-
-
 def _found(nodes: Iterable[Node]) -> Nodes:
     """Gives the expressions that are used in some way, by their uses."""
     found: Nodes = defaultdict(list)
@@ -335,9 +328,9 @@ class JsonTexts:
 
 
 def _is_by_character(read: Node) -> bool:
-    """Says whether a loop compares what it takes with single characters."""
+    """Says whether a loop compares what it takes with single characters, or has it for a key."""
     name, body = text_of(field(read.parent, "left")), field(read.parent, "body")
-    compared = rb"(?<![\w$.])%s\s*+[!=]==?\s*+([\"'`])\\?.\1" % re.escape(name)
+    compared = rb"(?<![\w$.])%s\s*+[!=]==?\s*+([\"'`])\\?.\1|\[%s\]" % ((re.escape(name),) * 2)
     return bool(name) and body is not None and re.search(compared, body.text or b"") is not None
 
 

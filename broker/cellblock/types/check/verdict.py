@@ -19,7 +19,7 @@ from tree_sitter import Node
 from cellblock.base.errors import shorten
 from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
+from cellblock.script.trees import arguments_of, captured, field, nearest, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
 from cellblock.types.check.misuse import (
@@ -39,7 +39,6 @@ from cellblock.types.check.parsed import (
     Shown,
     TextKind,
     Tool,
-    nearest,
     text_of,
 )
 
@@ -225,9 +224,8 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
-    texts: tuple[str, bool] = ("", True)
-    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
-    count."""
+    texts: tuple[str, str] = ("", "")
+    """Names the field whose values this is about, and says what they must be for it to count."""
 
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
@@ -323,7 +321,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                     receiver=text if name == "never" else "",
                     hint=hint.format(text),
                     absent="length" if name == "sized" else "",
-                    texts=(text if name in OF_TEXTS else "", name != "wordy"),
+                    texts=(text, OF_TEXTS[name]) if name in OF_TEXTS else ("", ""),
                     described=described,
                 )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import httpx2
 from mcp import MCPError
-from mcp.client.session import ClientSession
 
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
@@ -122,12 +121,10 @@ async def challenge_of(target: LoginTarget, bound: float) -> httpx2.Response | N
     server = Upstream(name, target.config, bounds, MESSAGE_BYTES, Path(), asking.redactor, asking, holding)
     try:
         async with asyncio.timeout(bound), contextlib.AsyncExitStack() as stack:
-            client, connection = await Link(server, lambda _: None).connected(
-                stack, sys.stderr, lambda connection: ClientSession(dispatcher=connection), handshake=False
-            )
+            session = await Link(server, lambda _: None).connected(stack, sys.stderr, handshake=False)
             # Some servers greet everybody, and refuse who wants to know their tools.
             with contextlib.suppress(MCPError):
-                await list_tools(client, connection)
+                await list_tools(session)
     except (MCPError, ProbeEnded, TimeoutError, httpx2.HTTPError, BaseExceptionGroup) as error:
         found = failures.first_of(error)
         if asking.refused is None:

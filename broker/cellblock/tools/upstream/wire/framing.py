@@ -71,24 +71,19 @@ class LineSplitter:
 
     def _add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size <= self._most:
-            if part:
-                self._parts.append(part)
-            return
-        if self._parts:
-            self._head = b"".join(self._parts)
+        self._parts.append(part)
+        if self._size > self._most:
+            come = b"".join(self._parts)
             self._parts.clear()
-        if len(self._head) < ENDS_BYTES:
-            self._head += part[:ENDS_BYTES]
-        self._tail = (self._head + part if not self._tail else self._tail + part)[-ENDS_BYTES:]
-        self._head = self._head[:ENDS_BYTES]
+            self._head = (self._head + come[:ENDS_BYTES])[:ENDS_BYTES]
+            self._tail = (self._tail + come[-ENDS_BYTES:])[-ENDS_BYTES:]
 
     def _line(self) -> bytes | TooLong:
         size, self._size = self._size, 0
         most, self._most = self._most, self._cap
         why, self._why = self._why, ""
         if size <= most:
-            line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            line = b"".join(self._parts)
             self._parts.clear()
             return line
         answers = answered_id(self._head, self._tail)

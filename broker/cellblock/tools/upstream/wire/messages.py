@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -235,34 +236,18 @@ def quoted(data: bytes) -> str:
     return visible(text, instead=" ")[:QUOTED_CHARS].strip()
 
 
-def request(number: Id, method: str, params: dict[str, Any] | None) -> bytes:
-    """Writes a request. Raises ValueError where its parameters are no JSON, or no UTF-8."""
-    return _written({"id": number, "method": method}, params)
-
-
-def notification(method: str, params: dict[str, Any] | None) -> bytes:
-    """Writes a notification."""
-    return _written({"method": method}, params)
-
-
-def result(number: Id, value: dict[str, Any]) -> bytes:
-    """Writes the answer to a request of the server."""
-    return to_json({"jsonrpc": "2.0", "id": number, "result": value})
+def written(params: Mapping[str, Any] | None = None, **members: object) -> bytes:
+    """Writes a request, a notification or an answer. Raises ValueError where it is no JSON, or no UTF-8."""
+    message = {"jsonrpc": "2.0", **members}
+    if params:
+        message["params"] = {key: Raw(to_json(value)) for key, value in params.items()}
+    return msgspec.json.encode(message)
 
 
 def error(number: Id, code: int, message: str, data: Any = None) -> bytes:
     """Writes an error as the answer to a request of the server."""
     said = {"code": code, "message": message} | ({"data": data} if data is not None else {})
-    return to_json({"jsonrpc": "2.0", "id": number, "error": said})
-
-
-def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
-    message: dict[str, Any] = {"jsonrpc": "2.0", **head}
-    if params is not None:
-        message["params"] = {
-            key: value if isinstance(value, Raw) else Raw(to_json(value)) for key, value in params.items()
-        }
-    return msgspec.json.encode(message)
+    return written(id=number, error=said)
 
 
 def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Message:

@@ -15,14 +15,6 @@ from cellblock.base.json import is_array, is_object
 from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
 from cellblock.tools.upstream.wire.messages import MOST_ITEMS, fields_of, items_of
 
-LISTS: Final = {
-    "tools/list": "tools",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-    "prompts/list": "prompts",
-}
-"""Maps the requests that list something to the member that has it."""
-
 OLD_REVISION: Final = "2025-03-26"
 """Is taken where a server does not say its revision, as MCP does for requests over HTTP."""
 
@@ -72,21 +64,6 @@ def page(fields: Mapping[str, Raw], key: str) -> Page:
     return made
 
 
-def stub(key: str, carried: object, fields: Mapping[str, Raw]) -> dict[str, Any]:
-    """Makes what the SDK is handed in the place of a result: an empty list, what belongs to it beside, and the members
-    that later revisions ask for."""
-    kept: dict[str, Any] = {key: [], "_meta": {CARRIED: carried}}
-    if "resultType" in fields:
-        kept["resultType"] = "complete"
-    if "ttlMs" in fields:
-        ttl: object = msgspec.json.decode(fields["ttlMs"])
-        kept["ttlMs"] = max(0, int(ttl)) if isinstance(ttl, int | float) else 0
-    if "cacheScope" in fields:
-        scope: object = msgspec.json.decode(fields["cacheScope"])
-        kept["cacheScope"] = scope if scope in ("public", "private") else "private"
-    return kept
-
-
 def member(body: bytes, name: str) -> Any:
     """Returns a small member of an object; None where there is no such thing."""
     try:
@@ -96,9 +73,11 @@ def member(body: bytes, name: str) -> Any:
     return msgspec.json.decode(raw) if 0 < len(raw) <= 4_096 else None
 
 
-def carried(meta: object) -> Any:
-    """Returns what belongs to a result that the SDK was handed; None where nothing does."""
-    return meta.get(CARRIED) if is_object(meta) else None
+def carried(meta: object) -> bytes | None:
+    """Returns the result that is passed on as it came; None where nothing is."""
+    # A server may use the name, and send no bytes.
+    found = meta.get(CARRIED) if is_object(meta) else None
+    return found if isinstance(found, bytes) else None
 
 
 def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:

@@ -51,6 +51,11 @@ class ToolResult:
         return None if raw in (b"", NULL) else raw
 
     @property
+    def asks_for_input(self) -> bool:
+        """Says whether it is no result yet (MCP 2026-07-28)."""
+        return self.field("resultType") == b'"input_required"'
+
+    @property
     def is_error(self) -> bool:
         """Says whether the tool answered with an error."""
         return self.field("isError") in (b"true", b'"true"', b"1")

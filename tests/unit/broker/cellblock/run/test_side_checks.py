@@ -85,7 +85,7 @@ class World:
     def started(self, code: str, client: str = "one") -> SideCheck:
         plan = make_plan(f'import * as x from "@codemode/servers/x";\n{code}', CATALOG, ModuleUrls())
         side = SideCheck(self.checks, plan, CATALOG, client, "", self.errors.check_seconds)
-        self.errors.begin(side)
+        side.begin()
         return side
 
     async def ended(self, side: SideCheck, response: RunResponse) -> tuple[list[str], float]:

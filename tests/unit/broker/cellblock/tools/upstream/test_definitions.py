@@ -20,7 +20,7 @@ from cellblock.tools.upstream.definitions import (
 )
 from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, facts_of, in_order_of, list_tools
 from cellblock.tools.upstream.resources import key_of, new_listing
-from cellblock.tools.upstream.wire.repair import CARRIED, Page
+from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import nested
 
 
@@ -273,16 +273,15 @@ async def read_pages(
 ) -> Listing[Any]:
     """What is read of a server with these pages; past the last one an endless one begins again."""
 
-    async def send_request(request: Any, _type: object) -> dict[str, Any]:
-        number = int(request.params.cursor or 0)
+    async def ask(_method: str, params: dict[str, Any]) -> ToolResult:
+        number = int(params.get("cursor", 0))
         if number >= silent_after:
             await asyncio.Event().wait()
-        more = endless or number + 1 < len(pages)
-        items = [json.dumps(item).encode() for item in pages[number % len(pages)]]
-        return {"_meta": {CARRIED: Page(items, str(number + 1) if more else None)}}
+        more = {"nextCursor": str(number + 1)} if endless or number + 1 < len(pages) else {}
+        return ToolResult.of({"tools": pages[number % len(pages)], **more})
 
-    session: Any = SimpleNamespace(protocol_version="2025-11-25", version=None, send_request=send_request)
-    return await list_tools(session, session)
+    session: Any = SimpleNamespace(protocol_version="2025-11-25", connection=SimpleNamespace(), ask=ask)
+    return await list_tools(session)
 
 
 def many(number: int, **fields: Any) -> list[dict[str, Any]]:
@@ -336,10 +335,13 @@ async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said()
 
 
 async def test_another_order_of_the_same_tools_is_no_change() -> None:
-    about: Any = SimpleNamespace(server_info=None, server_capabilities=None, instructions=None)
+    connection = SimpleNamespace(notes=())
+    about: Any = SimpleNamespace(
+        server_info=None, server_capabilities=None, instructions=None, connection=connection
+    )
     tools = [small_tool("b"), small_tool("a"), small_tool("c")]
     one, other = await read_pages([tools]), await read_pages([tools[::-1]])
-    known, facts = facts_of(about, one, ()), facts_of(about, other, ())
+    known, facts = facts_of(about, one), facts_of(about, other)
     assert [tool.name for tool in facts.tools] == ["c", "a", "b"], "a server's own order is kept"
     assert in_order_of(known, facts) == known != facts
 

@@ -24,7 +24,7 @@ from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.run.call_results import unwrap
-from cellblock.tools.upstream.dispatcher import Connection, sdk_result
+from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.failures import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
@@ -50,7 +50,7 @@ from cellblock.tools.upstream.wire.messages import (
     parts,
     read,
 )
-from cellblock.tools.upstream.wire.repair import Page, carried
+from cellblock.tools.upstream.wire.repair import page
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from support.http_server import Answering, serving
 from support.loop_steps import longest_step
@@ -393,15 +393,15 @@ def members() -> bytes:
 
 def script_gets(body: bytes) -> object:
     """The first bytes of what a script gets of a result."""
-    result: ToolResult = carried(sdk_result("tools/call", Result(1, body), None)["_meta"])
+    result = ToolResult(body)
+    assert not result.asks_for_input
     assert not result.remarks()
     return unwrap(result, server="s", tool="t", box="only").body[:30]
 
 
 def listed(body: bytes) -> int:
     """How many items are taken of a page of tools."""
-    page: Page = carried(sdk_result("tools/list", Result(1, body), None)["_meta"])
-    return len(page.items)
+    return len(page(ToolResult(body).fields, "tools").items)
 
 
 def contents(body: bytes) -> int:

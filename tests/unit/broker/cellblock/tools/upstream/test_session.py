@@ -256,7 +256,7 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
     told = Mock(received=AsyncMock(return_value=0))
 
     def asks(number: int, text: str) -> bytes:
-        return messages.request(number, "x", {"a": text})
+        return messages.written({"a": text}, id=number, method="x")
 
     with (tmp_path / "log").open("w") as log:
         async with stdio_wire(
