@@ -6,9 +6,9 @@ by ``scripts/build_js`` and, when a source has changed, by ``scripts/_env.sh``.
 
 What it writes (all generated, none kept in git):
 
-* ``boot.js``: ``sandbox/boot.ts`` and all it imports as one ES module;
-* ``contexts.js``: ``sandbox/contexts.ts`` likewise, with ``sandbox/context/inner.ts`` and all it imports as a
-  text in it;
+* ``boot.js``: ``sandbox/boot.ts`` and all it imports, as a text that V8 alone reads (see `LOADER`);
+* ``contexts.js``: ``sandbox/contexts.ts`` likewise, with ``sandbox/context/inner.ts`` and all it imports as
+  another text;
 * ``selftest.js``: ``sandbox/selftest.ts``, which a worker host runs once at its start;
 * ``node_blocked.json``: an import map that sends every builtin Node module of this very Deno to a scheme that
   cannot be loaded (specification section 3.5: no Node-specific API in the sandbox);
@@ -53,6 +53,13 @@ DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)
 DENO_TIMEOUT_S = 300
 # Not `--keep-names`: its calls take a fiftieth of a worker's boot. What scripts see names itself.
 BUNDLE_FLAGS = ("--platform", "deno", "--minify")
+LOADER = """\
+{imports}const [start, failed] = Deno[Deno.internal].core.evalContext({text}, import.meta.url);
+if (failed) throw failed.thrown;
+start({values});
+"""
+"""Is the module that a worker boots from. Deno parses every module before V8 does, to find its imports: of the whole
+sandbox that took a fifth of a worker's boot. Into a text it does not look, and V8 compiles it as a script."""
 LIST_BUILTINS = 'import { builtinModules } from "node:module"; console.log(JSON.stringify(builtinModules));'
 LIST_GLOBALS = """
 const table = await import({url});
@@ -155,17 +162,17 @@ def build(root: Path, out: Path) -> None:
         alone = ("--quiet", "--no-config", "--no-lock")
 
         def bundled(source: Path, *flags: str) -> str:
-            given = (*alone, *(flags or BUNDLE_FLAGS), "-o", BUNDLE, str(root / source))
-            _run(deno, ["bundle", *given], work, env)
+            _run(deno, ["bundle", *alone, *flags, "-o", BUNDLE, str(root / source)], work, env)
             return (work / BUNDLE).read_text(encoding="utf-8")
 
         # A script, not a module: it is compiled once and evaluated in each context, and must say itself that it is
         # strict.
         inner = f'"use strict";{bundled(INNER, "--platform", "deno", "--format", "iife")}'
-        contexts = f"const CELLBLOCK_INNER={json.dumps(inner)};{bundled(CONTEXTS)}"
+        given = {"CELLBLOCK_VM": "vm", "CELLBLOCK_INNER": json.dumps(inner)}
+        contexts = _loaded(bundled(CONTEXTS, *BUNDLE_FLAGS), given, 'import vm from "node:vm";\n')
         (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
-        (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST), encoding="utf-8")
-        (work / BUNDLE).write_text(bundled(ENTRY), encoding="utf-8")
+        (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST, *BUNDLE_FLAGS), encoding="utf-8")
+        (work / BUNDLE).write_text(_loaded(bundled(ENTRY, *BUNDLE_FLAGS), {}), encoding="utf-8")
         listing = _run(deno, ["eval", *alone, LIST_BUILTINS], work, env)
         table_url = json.dumps((root / GLOBALS_TABLE).as_uri())
         tables = _run(deno, ["eval", *alone, LIST_GLOBALS.format(url=table_url)], work, env)
@@ -176,6 +183,12 @@ def build(root: Path, out: Path) -> None:
         _write_json(work / BUILD_INFO, info)
         for name in (*BUNDLES, BLOCKED, GLOBALS, BUILD_INFO):
             (work / name).replace(out / name)
+
+
+def _loaded(bundle: str, given: dict[str, str], imports: str = "") -> str:
+    """Return the module that runs a bundle without imports and exports, which finds each of some values by its name."""
+    text = f'(function({",".join(given)}){{"use strict";{bundle}}})'
+    return LOADER.format(imports=imports, text=json.dumps(text), values=", ".join(given.values()))
 
 
 def blocked_imports(builtin_modules: list[str]) -> dict[str, str]:

@@ -19,7 +19,6 @@ from cellblock.record.journal import Journal
 from cellblock.run.context import RunContext
 from cellblock.run.run import Run
 from cellblock.run.side_checks import SideCheck
-from cellblock_worker.confinement import confinement
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from soak.watch import Kinds, descriptors
 from support.brokers import host_of, ready
@@ -97,32 +96,11 @@ async def at_rest(broker: Broker) -> None:
     await until(unchanged_for_a_while, "descriptors that stay the same", pause=0.01)
 
 
-async def settled_in(broker: Broker) -> None:
-    """Waits until all workers are of the jail with the DENO_DIR: until then there are two launchers."""
-    [hello] = broker.hosts
-    if not any("are each worker's own" in layer for layer in hello.layers):
-        return
-
-    def all_in() -> bool:
-        workers = workers_of(broker.host_pid)
-        try:
-            mounts = [Path(f"/proc/{worker.pid}/mountinfo").read_text() for worker in workers]
-        except (FileNotFoundError, ProcessLookupError):
-            return False  # one has ended meanwhile
-        return bool(mounts) and all(f" {confinement.DENO_DIR_INSIDE} " in text for text in mounts)
-
-    while not all_in():
-        await broker.run("globalThis.__codemode_result__ = 1;")
-        await warmed(broker)
-        await asyncio.sleep(0.1)
-
-
 @pytest.mark.thorough
 @pytest.mark.real_host
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
-        await within(settled_in(broker))
         await at_rest(broker)
         processes = {process.pid for process in descendants(os.getpid())} - {
             process.pid for process in descendants(broker.host_pid)

@@ -112,6 +112,21 @@ TOOLS = [
         {"rows": [{"state": s, "mode": "fast", "sku": "b", "marks": ["new"]} for s in ("on", "broken")]},
         STATES,
     ),
+    tool(
+        "sales",
+        {
+            "rows": [
+                {
+                    "state": "SHIPPED",
+                    "day": "03/15/2024",
+                    "at": "2026-03-01T08:00:00+02:00",
+                    "made": 1735689600,
+                },
+                {"state": "NEW", "day": "12/01/2023", "at": "2026-03-01T08:00:00Z", "made": 1735776000},
+            ],
+            "sent": None,
+        },
+    ),
     tool("counts", {"on": 1, "off": 2}, NUMBERS),
     tool("sizes", {"length": 1, "width": 2}, NUMBERS),
     tool("at", "ok", properties={"at": PAIR}),
@@ -341,6 +356,51 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "`(w[…] ?? 0)`",
         ),
         ("const s = await p.states({}); const n = 2 * s; n;", "Take a member"),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => r.state === 'shipped').length;",
+            "'SHIPPED'",
+        ),
+        ("const { rows } = await p.sales({}); for (const r of rows) if (r.state == 'New') r;", "'NEW'"),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => r.day > '2024-01-01').length;",
+            "Date.parse(",
+        ),
+        (
+            "const { rows } = await p.sales({}); rows.sort((a, b) => a.day.localeCompare(b.day));",
+            "Date.parse(",
+        ),
+        ("const { rows } = await p.sales({}); rows.map((r) => r.day).sort();", "Date.parse("),
+        ("const { rows } = await p.sales({}); rows.sort((a, b) => (a.at < b.at ? 1 : -1));", "Date.parse("),
+        ("const { rows } = await p.sales({}); rows.map((r) => new Date(r.made));", "* 1000"),
+        ("const { rows } = await p.sales({}); rows.filter((r) => r.made < Date.now() - 1).length;", "* 1000"),
+        (
+            "const { rows } = await p.sales({}); rows.reduce((s, r) => { s[r.made] = 1; return s; });",
+            ", 0)",
+        ),
+        (
+            "const { rows } = await p.sales({}); for (const r of rows) if (r.made) rows.splice(0, 1);",
+            ".filter(…)",
+        ),
+        (
+            "const { rows } = await p.sales({}); for (let i = 0; i < rows.length; i++) if (rows[i]) rows.splice(i, 1);",
+            ".filter(…)",
+        ),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => r.state === 'A' && r.state === 'B');",
+            "`||`",
+        ),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => r.state !== 'A' || r.state !== 'B');",
+            "`&&`",
+        ),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => !r.state === 'A');",
+            "Write `r.state !== 'A'`",
+        ),
+        ("const { rows } = await p.states({}); rows.filter((r) => r.marks.indexOf('old'));", ".includes("),
+        ("const { rows } = await p.states({}); rows.filter((r) => 'old' in r.marks);", "`.marks.includes("),
+        ("const { rows } = await p.sales({}); const last = rows[rows.length]; last?.state;", ".at(-1)"),
+        ("const { rows } = await p.states({}); rows.sort((a, b) => a.mode - b.mode);", "localeCompare"),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -363,6 +423,37 @@ async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) 
     code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = {value};"
     told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
     assert any(" a field of " in hint for hint in told), told
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("'seen: ' + [u]", True),
+        ("`Dear ${u.nobody}`", True),
+        ("'it is not undefined'", False),
+        ("String(u.result[0].name)", False),
+    ],
+)
+async def test_an_object_that_became_a_text_in_an_input_is_told(
+    broker: Broker, text: str, is_told: bool
+) -> None:
+    code = f"{IMPORT}const u = await p.list_users({{}}); await p.page({{ text: {text} }}); export default 1;"
+    told = [found.message for found in (await within(broker.run(code))).diagnostics]
+    assert any("in the input of `page`" in message for message in told) == is_told, told
+
+
+@pytest.mark.parametrize(
+    ("value", "is_told"),
+    [
+        ("new Date(s.sent)", True),
+        ("new Date(s.rows[0].made)", True),
+        ("new Date(s.rows[0].made * 1000)", False),
+    ],
+)
+async def test_a_date_of_null_or_of_seconds_is_told(broker: Broker, value: str, is_told: bool) -> None:
+    code = f"{IMPORT}const s = await p.sales({{}}); globalThis.__codemode_result__ = [{value}.toISOString()];"
+    told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
+    assert any("1000" in hint for hint in told) == is_told, told
 
 
 @pytest.mark.parametrize(
@@ -477,6 +568,26 @@ async def test_another_verb_is_not_suggested(broker: Broker, wanted: str) -> Non
         "const u = await p.list_users({}); u.result.forEach((o) => { if (!o.id) return; console.log(o); });",
         "const u = await p.list_users({}); for (let o of u.result) { o = { ...o }; console.log(o); }",
         "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.n;",
+        "const n = {}; for (const letter of await p.tree({})) n[letter] = (n[letter] ?? 0) + 1; n;",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.state === 'shipped' || r.state === 'SHIPPED');",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.state.toLowerCase() === 'shipped');",
+        "const { rows } = await p.sales({}); for (const r of rows) r.state = r.state.toLowerCase(); "
+        "rows.filter((r) => r.state === 'shipped').length;",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.state === 'lost').length;",
+        "const { rows } = await p.sales({}); rows.filter((r) => Date.parse(r.day) > Date.parse('2024-01-01'));",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.day === '03/15/2024');",
+        "const e = await p.events({}); e.rows.filter((r) => r.at >= '2026-02-01').length;",
+        "const { rows } = await p.sales({}); rows.map((r) => new Date(r.made * 1000));",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.made < Date.now() / 1000).length;",
+        "const { rows } = await p.sales({}); rows.filter((r) => r.at >= '2026-03-01').length;",
+        "const { rows } = await p.sales({}); for (const r of rows) if (!r.made) rows.splice(rows.indexOf(r), 1, {});",
+        "[[1], [2]].reduce((a, b) => { a[0] += b[0]; return a; }); await p.sales({});",
+        "const s = await p.sales({}); const d = s.sent ? new Date(s.sent) : null; d?.getTime();",
+        "const { rows } = await p.sales({}); rows.reduce((a, b) => { return a.made > b.made ? a : b; });",
+        "const { rows } = await p.sales({}); for (const r of rows) if (r.made) { rows.splice(0, 1); break; }",
+        "const { rows } = await p.sales({}); for (let i = 0; i < rows.length; i++) if (!rows[i]) rows.splice(i--, 1);",
+        "const { rows } = await p.sales({}); rows[rows.length] = rows[0]; rows.length;",
+        "const { rows } = await p.states({}); rows.filter((r) => r.marks.indexOf('old') >= 0 || 'result' in rows);",
         "type One = { id: number; name: string }; const by: Record<string, One> = {}; "
         "for (const o of (await p.list_users({})).result as One[]) by[o.name] = o; by.A?.id;",
         "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.value?.total ?? String(r.reason));",

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from cellblock import Broker, Grantee, InvalidRequest, RunResponse, TypecheckMode, tool
-from cellblock.base.store import opened_file
+from cellblock.base.database import SqliteDatabase
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import TypeChecker
 from cellblock.types.learning.store import TABLES, Observations
@@ -262,7 +262,7 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
             await within(broker.run(script(STRUCTURED, "task.name")))
         await broker.learnt(30.0)
         error_of(await within(broker.run(wrong, typecheck="before")), "TYPE_ERROR")
-        store = Observations(opened_file(tmp_path / TABLES.file, TABLES))
+        store = Observations(SqliteDatabase(tmp_path / TABLES.file, TABLES))
         assert store.clear("plain") == 1
         store.close()
         (server,) = broker.catalog.servers.values()

@@ -26,7 +26,6 @@ from cellblock.base.settings.syntax import without_comments
 from cellblock.base.terminal import harmless
 from cellblock.tools.schemas.cost import states
 from cellblock.types.check import misuse
-from cellblock.types.learning.sample import too_deep
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
 
@@ -306,7 +305,6 @@ FUNCTIONS: list[tuple[Callable[[str], object], Callable[[int], str]]] = [
         (safe_text, pumped("", pump))
         for pump in ("secret-", "eyJ-", "a://", "password: ", "bearer ", "token'", "pwd=a,")
     ),
-    *((too_deep, pumped("[" * 200, pump)) for pump in ('"\\"', '\\"', '"', "[", "\\")),
     *((without_comments, pumped("", pump)) for pump in ('"\\"', '\\"', "/*", "//", ", ", "\\")),
     *((states, pumped("", pump)) for pump in ("[", "[^", r"\p{", "{1", r"[\\")),
     *((REDACTOR.text, pumped("", pump)) for pump in ("ab", "a", "aab")),

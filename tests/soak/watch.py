@@ -29,8 +29,8 @@ REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-_HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
-"""Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
+_HELD: Final = re.compile(r"/worker-\d+/memory\.")
+"""Files of the cgroups of as many workers as a host had at a time."""
 
 Kinds = Counter[str]
 

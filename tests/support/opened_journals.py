@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cellblock.base.database import SqliteDatabase
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.store import opened_file
 from cellblock.record.journals import Journals
 from cellblock.record.rows import Head, Piece
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
@@ -14,7 +14,7 @@ def opened_journals(
     path: Path, keys: Callable[[], Sequence[bytes]], settings: JournalSettings
 ) -> JournalStore:
     """Opens one file of journals; made with mode 0600 when absent."""
-    return JournalStore(opened_file(path, JOURNAL_TABLES), keys, settings)
+    return JournalStore(SqliteDatabase(path, JOURNAL_TABLES), keys, settings)
 
 
 async def heads_of(journals: Journals, principal: str | None = None) -> list[Head]:

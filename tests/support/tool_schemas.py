@@ -28,7 +28,7 @@ def data_of(result: RawJson | CallToolResult) -> Any:
 def made(function: Callable[..., Any]) -> PythonTool:
     """The tool, whose schemas must be valid ones."""
     python_tool = read_tool(function)
-    for schema in (python_tool.input_schema, python_tool.output_schema):
+    for schema in (python_tool.input.schema, python_tool.result.schema):
         if schema is not None:
             jsonschema.Draft202012Validator.check_schema(schema)
     return python_tool
@@ -36,13 +36,13 @@ def made(function: Callable[..., Any]) -> PythonTool:
 
 def properties(function: Callable[..., Any]) -> dict[str, Any]:
     """The properties of an input without descriptions, as most examples show them."""
-    shown = made(function).input_schema["properties"]
+    shown = made(function).input.schema["properties"]
     return {name: {key: part[key] for key in part if key != "description"} for name, part in shown.items()}
 
 
 def output(function: Callable[..., Any]) -> Any:
     """The output schema without `required`, as the examples of objects show it."""
-    return _without_required(made(function).output_schema)
+    return _without_required(made(function).result.schema)
 
 
 def _without_required(schema: Any) -> Any:
@@ -61,6 +61,6 @@ async def gives(function: Callable[..., Any], /, **arguments: Any) -> Any:
         value = data_of(await calls.call(python_tool, arguments))
     finally:
         await calls.close()
-    if python_tool.output_schema is not None:
-        jsonschema.Draft202012Validator(python_tool.output_schema).validate(value)
+    if python_tool.result.schema is not None:
+        jsonschema.Draft202012Validator(python_tool.result.schema).validate(value)
     return value

@@ -17,8 +17,6 @@ import type { Header } from "./wire/frames.ts";
 import { nextTurn, pipes, receive, textOf } from "./wire/pipes.ts";
 import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 
-import vmModule from "node:vm";
-
 const NAMED =
   /\b(?:URL|URLSearchParams|Text(?:En|De)coder|DOMException|Event(?:Target)?|Abort(?:Controller|Signal))\b/;
 const WORLD = /\bglobalThis\b(?!\.__codemode_result__\b)/;
@@ -34,12 +32,14 @@ const ESCAPED = /\\u/;
  *
  * @param text of the script's module, as it is compiled.
  */
-export function mayNameWeb(text: string): boolean {
+function mayNameWeb(text: string): boolean {
   return NAMED.test(text) || WORLD.test(text) || ESCAPED.test(text);
 }
 
-/** Holds the source of `context/inner.ts`, bundled; the build puts it there. */
+/** Holds the source of `context/inner.ts`, bundled; the build puts it there, as it does the next. */
 declare const CELLBLOCK_INNER: string;
+/** Holds Node's module `vm`. */
+declare const CELLBLOCK_VM: Vm;
 
 interface Module {
   readonly status: string;
@@ -57,7 +57,7 @@ interface Vm {
   SourceTextModule: new (source: string, options: object) => Module;
 }
 
-const vm = vmModule as unknown as Vm;
+const vm = CELLBLOCK_VM;
 const core = denoCore() as ReturnType<typeof denoCore> & {
   setUnhandledPromiseRejectionHandler(handler: (promise: Promise<unknown>, reason: unknown) => boolean): void;
   setHandledPromiseRejectionHandler(handler: (promise: Promise<unknown>) => void): void;

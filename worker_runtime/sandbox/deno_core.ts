@@ -5,7 +5,8 @@
  */
 
 /**
- * Lists the parts of Deno's core that are used. They are internal to Deno: the tests of globals.ts guard an upgrade.
+ * Lists the parts of Deno's core that are used, beside the `evalContext` of `scripts/build_js`. They are internal to Deno: the tests of
+ * globals.ts guard an upgrade.
  */
 export interface Core {
   createTimer(run: () => void, ms: number, args: undefined, repeat: boolean, ref: boolean): object;

@@ -24,12 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.database import Tables
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Store, Tables
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -361,7 +362,7 @@ async def start_executor(
         checker = TypeChecker(
             section.isolation,
             outputs=reach.outputs.of,
-            revision=lambda: reach.outputs.revision,
+            revision=lambda: reach.learner.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":

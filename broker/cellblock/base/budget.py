@@ -10,8 +10,6 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
-from cellblock.base.admission import DEFAULT_CLIENT
-
 CLIENT_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
 """Caps the large bodies that are in memory, of one client and of all."""
@@ -93,11 +91,6 @@ class Account:
         self._budget = budget
         self._cpu_ms = 0.0
         self._lock = threading.Lock()
-
-    @classmethod
-    def of_one(cls, client: str = DEFAULT_CLIENT) -> Account:
-        """Makes the account of a client that shares its budget with nobody."""
-        return cls(Budget(CLIENT_BYTES, ALL_BYTES, "this client"), client)
 
     @property
     def cpu_ms(self) -> int:

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -39,6 +40,31 @@ class Away(StoreError):
 
 class Unusable(StoreError):
     """Tells that PostgreSQL answers, and that this broker must not use what is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of one kind of thing.
+
+    Args:
+        kind: Names them in PostgreSQL.
+        file: Names their file in a state directory.
+        what: What is in them, for people.
+        logger: Takes the warning that the file is damaged.
+        sqlite: The statements that lead from each version of the file to the next; released ones never change.
+        postgresql: The same for PostgreSQL.
+        setup: Pragmas of the file; those for a new one are before its tables.
+        counted: Whether others' transactions must be seen in `Database.changes`.
+    """
+
+    kind: str
+    file: str
+    what: str
+    logger: logging.Logger
+    sqlite: Sequence[str]
+    postgresql: Sequence[str]
+    setup: Sequence[str] = ()
+    counted: bool = False
 
 
 class Database(Protocol):
@@ -115,12 +141,9 @@ class SqliteDatabase:
 
     Args:
         path: The file; made with mode 0600 when absent.
-        migrations: The statements that lead from each version of the file to the next; released ones never change.
-        what: What is in it, for the warning when it is damaged.
-        logger: Takes that warning.
+        tables: What is in it.
         checked: Whether the whole file is read to see that it is not damaged, 1 s for 1 GiB, and set aside where it is;
             False for a mere look.
-        setup: Pragmas of this file's own; those for a new file are before its tables.
 
     Raises:
         StoreError: It cannot be opened, is damaged and not to be set aside, a newer Cellblock has made it, or
@@ -135,22 +158,12 @@ class SqliteDatabase:
         """Returns the column, which has seconds. See `Database`."""
         return column
 
-    def __init__(
-        self,
-        path: Path,
-        migrations: Sequence[str],
-        what: str,
-        logger: logging.Logger,
-        *,
-        checked: bool = True,
-        setup: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, path: Path, tables: Tables, *, checked: bool = True) -> None:
         self._path = path
-        self._migrations = migrations
+        self._tables = tables
         self._checked = checked
-        self._setup = setup
         with named_errors():
-            self.connection: Final = self._opened_or_new(what, logger)
+            self.connection: Final = self._opened_or_new()
 
     def close(self) -> None:
         """Closes the file. The write-ahead log goes into it where no other process has it open."""
@@ -217,7 +230,7 @@ class SqliteDatabase:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _opened_or_new(self, what: str, logger: logging.Logger) -> sqlite3.Connection:
+    def _opened_or_new(self) -> sqlite3.Connection:
         try:
             return self._opened()
         except sqlite3.OperationalError:
@@ -226,7 +239,7 @@ class SqliteDatabase:
             if not self._checked:
                 raise StoreError(f"{self._path} is damaged ({error})") from None
             text = "the store of %s was damaged (%s) and is set aside as %s; a new one is begun"
-            logger.warning(text, what, error, set_aside(self._path))
+            self._tables.logger.warning(text, self._tables.what, error, set_aside(self._path))
             return self._opened()
 
     def _opened(self) -> sqlite3.Connection:
@@ -240,7 +253,7 @@ class SqliteDatabase:
                 connection, "user_version"
             ):
                 raise StoreError(f"{self._path} is a database that Cellblock has not made")
-            for statement in self._setup:
+            for statement in self._tables.setup:
                 connection.execute(statement)
             _into_wal(connection)
             # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost
@@ -258,20 +271,21 @@ class SqliteDatabase:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        if _pragma(connection, "user_version") == len(self._migrations):
+        migrations = self._tables.sqlite
+        if _pragma(connection, "user_version") == len(migrations):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Read again: another broker may have migrated while this one waited.
             version = _pragma(connection, "user_version")
-            if version > len(self._migrations):
+            if version > len(migrations):
                 raise StoreError(
                     f"{self._path} was made by a newer Cellblock (version {version} of the file)"
                 )
-            for script in self._migrations[version:]:
+            for script in migrations[version:]:
                 for statement in filter(None, map(str.strip, script.split(";"))):
                     connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {len(self._migrations)}")
+            connection.execute(f"PRAGMA user_version = {len(migrations)}")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")

@@ -21,14 +21,14 @@ def is_array(value: object) -> TypeIs[list[Any]]:
     return isinstance(value, list)
 
 
-def mapped(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
-    """Returns parsed JSON with every text changed; the names of members, too, only with `keys`."""
+def mapped(value: Any, change: Callable[[str], str], *, keys: Callable[[str], str] | None = None) -> Any:
+    """Returns parsed JSON with every text changed, and by `keys` the names of members."""
     if isinstance(value, str):
         return change(value)
     if is_array(value):
         return [mapped(item, change, keys=keys) for item in value]
     if is_object(value):
-        return {change(key) if keys else key: mapped(item, change, keys=keys) for key, item in value.items()}
+        return {keys(key) if keys else key: mapped(item, change, keys=keys) for key, item in value.items()}
     return value
 
 

@@ -149,7 +149,7 @@ class Redactor:
 
     def tree(self, value: Any) -> Any:
         """Returns JSON data with every string and key treated as by `text`."""
-        return mapped(value, self.text, keys=True)
+        return mapped(value, self.text, keys=self.text)
 
 
 def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
@@ -157,7 +157,11 @@ def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
     forms = SecretForms()
     for server in servers:
         forms.add(secrets_of(server))
-    return lambda value: mapped(value, lambda text: redacted(text, [forms]), keys=True)
+
+    def text(value: str) -> str:
+        return redacted(value, [forms])
+
+    return lambda value: mapped(value, text, keys=text)
 
 
 class BareUrls(logging.Filter):

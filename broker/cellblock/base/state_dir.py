@@ -22,8 +22,6 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.orphans import WATCHER
 from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale
 from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay
-from cellblock_worker.host.deno_files import CONTENTS as DENO_FILES
-from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 
 logger = logging.getLogger("cellblock")
 
@@ -35,7 +33,17 @@ RUN: Final = "run"
 
 SOCKET_NAME: Final = "hosts.sock"
 
-SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
+_OF_DENO: Final[Contents] = {
+    r"[a-z0-9_]+_cache_v[0-9]+(-wal|-shm|-journal)?": FILE,
+    "npm|gen|remote|deps|registries": {},
+    "node_compat_bin": {"node": stat.S_IFLNK},
+}
+"""Tells what Deno made in folders that a host of an earlier version has left."""
+
+SOCKETS: Final[Contents] = {
+    re.escape(SOCKET_NAME): SOCKET,
+    "deno-dir": {"filled|shown": _OF_DENO},
+}
 """Tells what may be in the folder of one broker's sockets."""
 
 SOCKET_PATH_CAP: Final = 100

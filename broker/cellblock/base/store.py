@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.base.database import Database, SqliteDatabase, StoreError
+from cellblock.base.database import Database, SqliteDatabase, StoreError, Tables
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import Stamp as FileStamp
 from cellblock_worker.base.private_files import read_private, stamp_of, write_private
@@ -133,14 +131,11 @@ class FileShelf:
         """Returns the folder's path."""
         return str(self._folder)
 
-    def path(self, name: str) -> Path:
-        return self._folder / self._file(name)
-
     def _file(self, name: str) -> str:
         return f"{self._stem(name) if self._stem else name}{_SUFFIX}"
 
     def where(self, name: str) -> str:
-        return str(self.path(name))
+        return str(self._folder / self._file(name))
 
     def names(self) -> list[str]:
         """Returns the names of all things; without the folder there are none. See `Shelf`."""
@@ -158,18 +153,18 @@ class FileShelf:
     def read(self, name: str) -> bytes:
         """Reads a thing's file. See `Shelf`, and `read_private`."""
         with Folder.inside(self._folder) as folder:
-            return read_private(folder, self.path(name).name, self._max_bytes, secret=self._secret)
+            return read_private(folder, self._file(name), self._max_bytes, secret=self._secret)
 
     def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
         """Writes a thing's file. See `Shelf`, and `write_private`."""
         assert not isinstance(only, int)
         with Folder.inside(self._folder, make=True) as folder:
-            return write_private(folder, self.path(name).name, data, replace=replace, only=only)
+            return write_private(folder, self._file(name), data, replace=replace, only=only)
 
     def remove(self, name: str) -> None:
         """Removes a thing's file. See `Shelf`."""
         with Folder.inside(self._folder) as folder:
-            if not folder.remove(self.path(name).name):
+            if not folder.remove(self._file(name)):
                 raise FileNotFoundError
 
 
@@ -178,31 +173,6 @@ LOCKS: Final = "locks"
 
 LOCK_PAUSE_SECONDS: Final = 0.05
 """Separates two tries to get a lock that another process has; the kernel tells nobody when it is free."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of one kind of thing.
-
-    Args:
-        kind: Names them in PostgreSQL.
-        file: Names their file in a state directory.
-        what: What is in them, for people.
-        logger: Takes the warning that the file is damaged.
-        sqlite: The statements that lead from each version of the file to the next; released ones never change.
-        postgresql: The same for PostgreSQL.
-        setup: Pragmas of the file.
-        counted: Whether others' transactions must be seen in `Database.changes`.
-    """
-
-    kind: str
-    file: str
-    what: str
-    logger: logging.Logger
-    sqlite: Sequence[str]
-    postgresql: Sequence[str]
-    setup: Sequence[str] = ()
-    counted: bool = False
 
 
 class Store(Protocol):
@@ -291,7 +261,7 @@ class LocalStore:
 
     def database(self, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
         """Opens a file, or makes it with mode 0600. See `Store`."""
-        return opened_file(self.state_dir / tables.file, tables, checked=checked)
+        return SqliteDatabase(self.state_dir / tables.file, tables, checked=checked)
 
     def shelf(
         self,
@@ -331,13 +301,6 @@ class LocalStore:
     def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
         """Returns the bytes as they are."""
         return sealed
-
-
-def opened_file(path: Path, tables: Tables, *, checked: bool = True) -> SqliteDatabase:
-    """Opens one file of tables, wherever it is. Raises StoreError."""
-    return SqliteDatabase(
-        path, tables.sqlite, tables.what, tables.logger, checked=checked, setup=tables.setup
-    )
 
 
 def as_text(word: str) -> str:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array, is_object, mapped
 
 UNSEEN: Final = (
     # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties), assigned or not
@@ -94,13 +94,11 @@ def json_escape(character: str) -> str:
 
 def visible_tree(value: Any) -> Any:
     """Returns JSON data with all its texts and names visible, over several lines. Recursive: cap the depth first."""
-    if isinstance(value, str):
-        return visible(value.replace("\r\n", "\n"), keep="\n\t")
-    if is_array(value):
-        return [visible_tree(one) for one in value]
-    if is_object(value):
-        return {visible(key): visible_tree(one) for key, one in value.items()}
-    return value
+
+    def in_lines(text: str) -> str:
+        return visible(text.replace("\r\n", "\n"), keep="\n\t")
+
+    return mapped(value, in_lines, keys=visible)
 
 
 TEXTS: Final = frozenset(("title", "description", "$comment"))

@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.database import Away, StoreError
+from cellblock.base.database import Away, StoreError, Tables
 from cellblock.base.state_keys import StateKeys, WrongSeal
-from cellblock.base.store import NotShared, Stamp, Tables
+from cellblock.base.store import NotShared, Stamp
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, prepare
 from cellblock_worker.base.private_files import TooLarge

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from cellblock.base.database import Database
+from cellblock.base.database import Database, Tables
 from cellblock.base.questions import Answer, Given, QuestionId
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
-from cellblock.base.store import Tables, as_text
+from cellblock.base.store import as_text
 from cellblock.record.rows import (
     ADDED_BYTES,
     KINDS,

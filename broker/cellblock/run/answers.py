@@ -6,14 +6,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, Literal
 
 from cellblock.base.json import is_array, is_object
 from cellblock.tools.catalog.model import ResultKind, ServerEntry, ToolEntry, ToolOutput
+from cellblock.types.typescript.text import letters
 
 MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them, in 0.2 s; they are not
 copied."""
+
+MAX_INPUT_BYTES: Final = 64 * 1024
+"""Bounds the bytes of one input that are looked at, in 1 ms."""
+
+MADE_TEXT: Final = re.compile(
+    r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
+)
+"""Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
+alone may be meant: a type."""
 
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""
@@ -26,6 +37,23 @@ _Place = tuple[_Tool, tuple[str, ...]]
 
 _THROUGH: Final = ""
 _NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
+_SECONDS: Final = re.compile(rb"[1-9]\d{8,9}(?:\.\d{1,9})?")
+"""Fits times in seconds from 1973 on; as milliseconds, they are of the first months of 1970."""
+
+_TIME: Final = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{5,30}(Z|[-+]\d\d:?\d\d)")
+_ODD_DATE: Final = re.compile(
+    rb"(?:\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{4}-\d{1,2}-\d{1,2}|"
+    rb"(?:[A-Z][a-z]{2,8},? )?(?:\d{1,2} [A-Z][a-z]{2,8}|[A-Z][a-z]{2,8} \d{1,2}),? \d{4})(?:,?[ T].{0,30})?"
+)
+"""Fits dates that begin with the day or the month, or may have parts without a zero before them."""
+
+_ISO: Final = re.compile(rb"\d{4}-\d{1,2}-\d{1,2}")
+
+COMPARED: Final = re.compile(r"""\.([A-Za-z_$][\w$]*+)\s?={2,3}\s?(["'])([^"'\\\n]{1,100})\2""")
+"""Matches a comparison of a field with a text."""
+
+MAX_COMPARED: Final = 50
+"""Bounds the comparisons of one script that are looked at."""
 
 
 class Answers:
@@ -34,6 +62,9 @@ class Answers:
     Args:
         keeps: Whether fields will be looked for in them.
         on_text: Is called when a tool has answered with a text for the first time.
+
+    Attributes:
+        inputs: Has what `MADE_TEXT` has found in inputs of tools, each with the first tool.
     """
 
     def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
@@ -41,7 +72,9 @@ class Answers:
         self._kinds: dict[_Tool, set[What]] = {}
         self._bodies: list[tuple[_Tool, bytes]] | None = [] if keeps else None
         self._places: dict[_Place, set[str]] | None = None
+        self._values: dict[bytes, list[bytes]] = {}
         self._bytes = 0
+        self.inputs: dict[str, str] = {}
 
     def add(self, server_id: str, tool: str, kind: ResultKind, body: bytes) -> None:
         """Notes one successful answer, as the script got it."""
@@ -57,21 +90,54 @@ class Answers:
         if is_new and what != "value":
             self._on_text()
 
+    def sent(self, tool: str, body: bytes) -> None:
+        """Notes an input that has the text of an object, or of a missing value, in it."""
+        made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
+        if made is not None:
+            self.inputs.setdefault(made[0], tool)
+
     def may_have(self, field: str, tool: _Tool | None = None) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
         whose answers count; None: of any."""
         return self._may_match(rb'"%s\\*"' % _written(field), tool)
 
-    def holds(self, field: str, are_numbers: bool) -> bool:
-        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts; or, of
-        texts that are to be none, none is."""
-        text = re.compile(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
-        found = [number for _, body in self._bodies or () for number in text.findall(body)]
-        if not are_numbers:
+    def holds(self, field: str, what: str) -> bool:
+        """Says whether the fields of this name had such values as `WRITTEN` counts with (`types.check.misuse`)."""
+        if what == "seconds":
+            return _all_fit(_SECONDS, self._found(rb'"%s\\*"\s*+:\s*+(-?\d[\d.]*+)' % _written(field)))
+        found = self._found(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
+        if what == "words":
             return bool(found) and not any(map(_NUMBER.fullmatch, found))
+        if what == "zones":
+            return len({match[1] for match in map(_TIME.fullmatch, found) if match is not None}) > 1
+        if what == "dates":
+            return _are_disordered([one for one in found if one])
         wholes = {len(number.partition(b".")[0]) for number in found}
         are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
         return not are_alike and all(map(_NUMBER.fullmatch, found))
+
+    def spelt_otherwise(self, code: str) -> list[tuple[int, str, str, str]]:
+        """Gives the comparisons of a script with a text that no result had in that field but for case and punctuation:
+        where each is, the field, the text, and how results have it."""
+        told: list[tuple[int, str, str, str]] = []
+        for match in islice(COMPARED.finditer(code), MAX_COMPARED):
+            field, text = match[1], match[3]
+            found = self._found(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
+            alike = sorted(
+                one for one in {*found} if letters(one.decode("utf-8", "replace")) == letters(text)
+            )
+            had = alike[0].decode("utf-8", "replace") if alike and text.encode() not in alike else ""
+            # A script may have both, or give the field other texts itself.
+            own = rf"""(["'`]){re.escape(had)}\1|\b{re.escape(field)}(?:\s?(?::|=(?!=))|\W{{1,3}}to\w{{0,6}}Case)"""
+            if had and re.search(own, code) is None:
+                told.append((match.start(1), field, text, had))
+        return told
+
+    def _found(self, pattern: bytes) -> list[bytes]:
+        if pattern not in self._values:
+            found = re.compile(pattern)
+            self._values[pattern] = [one for _, body in self._bodies or () for one in found.findall(body)]
+        return self._values[pattern]
 
     def may_say(self, text: str) -> bool:
         """Says whether an answer has such characters, or may have."""
@@ -185,3 +251,13 @@ def as_text(output: ToolOutput | None, *, is_json: bool) -> ToolOutput:
         return ToolOutput("observed", "A text, in this run.", text=True)
     inner = output.schema if output is not None and output.schema is not None else True
     return ToolOutput("observed", "JSON text, in this run.", document=inner)
+
+
+def _all_fit(pattern: re.Pattern[bytes], found: list[bytes]) -> bool:
+    return bool(found) and all(map(pattern.fullmatch, found))
+
+
+def _are_disordered(texts: list[bytes]) -> bool:
+    """Says whether texts are dates whose order as texts is not that of their times."""
+    iso = [match.end() for match in map(_ISO.match, texts) if match is not None]
+    return _all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1)

@@ -15,7 +15,6 @@ from cellblock.base.budget import Account, Metered, OverBudget
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
 from cellblock.base.raw_json import LIGHT_BYTES, MOST_VALUES, is_light, next_step, values_in
-from cellblock.base.suggest import nearest_names
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
@@ -154,7 +153,7 @@ def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:
 def _misfit(tool: ToolEntry, schema: CheckedSchema, violation: Violation) -> SchemaValidationError:
     said = f"The input of {tool.export_name} does not fit its schema: {violation.message}"
     details = {"example": schema.example} if schema.example is not None else {}
-    hint = corrective_hint(violation, nearest_names)
+    hint = corrective_hint(violation)
     where = violation.path, violation.expected, violation.received
     return _refused(tool, said, hint, *where, **details)
 

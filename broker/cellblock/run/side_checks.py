@@ -17,7 +17,7 @@ from weakref import WeakMethod
 
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
-from cellblock.run.answers import Answers
+from cellblock.run.answers import COMPARED, Answers
 from cellblock.run.plan import Plan
 from cellblock.run.response import Diagnostic
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
@@ -215,8 +215,10 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(
-            fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults
+        keeps = (
+            kept is None
+            or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
+            or COMPARED.search(self.code) is not None
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)

@@ -25,12 +25,12 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.callbacks import Listeners
-from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.database import Away, Database, StoreError, Tables
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import remove_stale
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
-from cellblock.base.store import LocalStore, Store, Tables, as_text
+from cellblock.base.store import LocalStore, Store, as_text
 from cellblock.base.tasks import DaemonThread
 from cellblock.serve.service import Owner
 

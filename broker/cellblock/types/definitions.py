@@ -22,6 +22,7 @@ from cellblock.tools.catalog.model import (
     ToolOutput,
     nothing_observed,
 )
+from cellblock.tools.schemas.boxing import without_definitions
 from cellblock.types.lookup import NAMESPACE
 from cellblock.types.typescript import schema_to_type
 
@@ -35,7 +36,6 @@ BOX: Final = "result"
 """Names the property of learnt structured content that holds what is no object."""
 
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
-_DEFINITIONS: Final = "$defs"
 _REFERRING: Final = ("$ref", "$dynamicRef", "$id", "$anchor", "$dynamicAnchor")
 _COMBINED: Final = ("anyOf", "oneOf", "allOf")
 _HASH_CHARS: Final = 8
@@ -245,10 +245,9 @@ def marks_in_comments(tools: Mapping[str, Published], outputs: OutputLookup) -> 
 
 def _inside(schema: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns a schema as it can stand within another, and what moves to the root for it; None where it cannot."""
-    if not all(reference.startswith(f"#/{_DEFINITIONS}/") for reference in _references(schema)):
+    if not all(reference.startswith("#/$defs/") for reference in _references(schema)):
         return None
-    inner = {key: value for key, value in schema.items() if key != _DEFINITIONS}
-    return inner, {_DEFINITIONS: schema[_DEFINITIONS]} if _DEFINITIONS in schema else {}
+    return without_definitions(schema)
 
 
 def _references(schema: object) -> Iterator[str]:

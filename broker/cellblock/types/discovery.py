@@ -64,22 +64,45 @@ class Discovery:
     def encoded(
         self, operation: Operation, arguments: list[Any], encode: Callable[[Any], bytes]
     ) -> Generator[None, None, bytes]:
-        """Gives the JSON of an answer, in steps between which others may have their turn. Raises as `answer`.
+        """Gives the JSON of the answer to one request of a script, in steps between which others may have their turn.
 
-        A list of tools is put together from definitions that were encoded once for this catalog and what is known of
-        their outputs.
+        Args:
+            operation: What is asked.
+            arguments: What the script passed, as JSON.
+            encode: Writes JSON.
+
+        Raises:
+            ScriptError: An argument is wrong.
+            ServerNotFound: No such server is connected.
+            ToolNotFound: The server has no such tool.
         """
-        if operation == "searchTools" and not self._index:
-            self._index.append((yield from SearchIndex.in_steps(self._catalog)))
-        if operation == "describe":
-            texts: list[str] = []
-            for text in self._described(arguments):
-                texts.append(text)
-                yield
-            return encode("\n".join(texts))
-        if operation != "listTools":
-            return encode(self.answer(operation, arguments))
-        server, detail = self._listed(arguments)
+        answer: Any
+        match operation:
+            case "listServers":
+                answer = [server_info(server) for server in self._catalog.servers.values()]
+            case "describeServer":
+                answer = describe_server(self._server(_text(arguments, 0, "serverId")))
+            case "listTools":
+                return (yield from self._listed(arguments, encode))
+            case "getTool":
+                server = self._server(_text(arguments, 0, "serverId"))
+                answer = self._definition(server, self._tool(server, _text(arguments, 1, "toolName")), "full")
+            case "describe":
+                texts: list[str] = []
+                for text in self._described(arguments):
+                    texts.append(text)
+                    yield
+                answer = "\n".join(texts)
+            case "searchTools":
+                if not self._index:
+                    self._index.append((yield from SearchIndex.in_steps(self._catalog)))
+                answer = self.search(_text(arguments, 0, "query"), _options(arguments, 1))
+        return encode(answer)
+
+    def _listed(self, arguments: list[Any], encode: Callable[[Any], bytes]) -> Generator[None, None, bytes]:
+        """Gives a list of tools, put together from definitions that were encoded once for this catalog and what is
+        known of their outputs."""
+        server, detail = self._server(_text(arguments, 0, "serverId")), _detail(_options(arguments, 1))
         definitions: list[bytes] = []
         fresh = 0
         for tool in server.tools:
@@ -95,42 +118,9 @@ class Discovery:
                 yield
         return b"[" + b",".join(definitions) + b"]"
 
-    def answer(self, operation: Operation, arguments: list[Any]) -> Any:
-        """Answers one request of a script; `arguments` are what the script passed, as JSON.
-
-        Raises:
-            ScriptError: An argument is wrong.
-            ServerNotFound: No such server is connected.
-            ToolNotFound: The server has no such tool.
-        """
-        match operation:
-            case "listServers":
-                return [server_info(server) for server in self._catalog.servers.values()]
-            case "describeServer":
-                return describe_server(self._server(_text(arguments, 0, "serverId")))
-            case "listTools":
-                server, detail = self._listed(arguments)
-                return [self._definition(server, tool, detail) for tool in server.tools]
-            case "getTool":
-                server = self._server(_text(arguments, 0, "serverId"))
-                return self._definition(server, self._tool(server, _text(arguments, 1, "toolName")), "full")
-            case "describe":
-                return "\n".join(self._described(arguments))
-            case "searchTools":
-                return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
-
     def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Answers `searchTools` (sections 4.2.5 and 4.2.7). Raises as `answer`."""
+        """Answers `searchTools` (sections 4.2.5 and 4.2.7). Raises as `encoded`."""
         detail = _detail(options)
-        results = [
-            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
-            | ({} if detail == "name" else {"signature": self._signature(hit)})
-            for hit in self.hits(query, options)
-        ]
-        return {"query": query, "results": results}
-
-    def hits(self, query: str, options: Mapping[str, Any]) -> Sequence[SearchHit]:
-        """Finds the tools for a query, best first; `options` are `serverId` and `limit`. Raises as `answer`."""
         server_id: object = options.get("serverId")
         if server_id is not None:
             if not isinstance(server_id, str):
@@ -141,6 +131,15 @@ class Discovery:
             limit = int(limit)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
+        results = [
+            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            | ({} if detail == "name" else {"signature": self._signature(hit)})
+            for hit in self.hits(query, server_id, limit)
+        ]
+        return {"query": query, "results": results}
+
+    def hits(self, query: str, server_id: str | None, limit: int) -> Sequence[SearchHit]:
+        """Finds the tools for a query, best first; of one server alone, if it is named."""
         if not self._index:
             self._index.append(SearchIndex(self._catalog))
         return self._index[0].search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
@@ -149,7 +148,7 @@ class Discovery:
         return signature(hit.tool, self._outputs(hit.server, hit.tool), SIGNATURE_CHARS)
 
     def _described(self, arguments: list[Any]) -> Generator[str]:
-        """Gives the declarations of a server's functions, some at a time. Raises as `answer`."""
+        """Gives the declarations of a server's functions, some at a time. Raises as `encoded`."""
         server = self._server(_text(arguments, 0, "serverId"))
         given: object = arguments[1] if len(arguments) > 1 else None
         names = [given] if isinstance(given, str) else given
@@ -162,9 +161,6 @@ class Discovery:
         for start in range(0, max(1, len(tools)), STEP_TOOLS):
             some = tools[start : start + STEP_TOOLS]
             yield ServerText(server, some, self._outputs, meta=names is None and start == 0).whole()
-
-    def _listed(self, arguments: list[Any]) -> tuple[ServerEntry, Detail]:
-        return self._server(_text(arguments, 0, "serverId")), _detail(_options(arguments, 1))
 
     def _definition(self, server: ServerEntry, tool: ToolEntry, detail: Detail) -> dict[str, Any]:
         return tool_definition(tool, detail, self._outputs(server, tool) if detail == "full" else None)

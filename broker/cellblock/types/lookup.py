@@ -63,10 +63,8 @@ def find_tools(
     Raises:
         ConfigError: The named server is not connected.
     """
-    options: dict[str, Any] = {"limit": limit}
-    if server is not None:
-        options["serverId"] = find_server(catalog, server).server_id
-    return (discovery or Discovery(catalog)).hits(query, options)
+    server_id = None if server is None else find_server(catalog, server).server_id
+    return (discovery or Discovery(catalog)).hits(query, server_id, limit)
 
 
 def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_output) -> str:

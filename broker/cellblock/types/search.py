@@ -29,11 +29,6 @@ from cellblock.types.search_words import (
     word_groups,
 )
 
-DEFAULT_LIMIT = 20
-"""Sets the number of results when the caller names no limit: more than an agent reads, few enough to print."""
-MAX_LIMIT = 100
-"""Bounds the results, whatever the caller asks for (section 4.2.7: host-defined maximum)."""
-
 FIELD_WEIGHTS = {"name": 6.0, "server": 2.0, "summary": 3.0, "details": 1.0, "properties": 1.5, "notes": 0.4}
 """Sets the weight of a word in each field. Figures within a factor of two of these rank the relevance set alike."""
 LENGTH_SHARE = 0.6
@@ -89,7 +84,6 @@ class SearchIndex:
 
     def __init__(self, catalog: Catalog) -> None:
         self._rows: list[tuple[ServerEntry, ToolEntry]] = []
-        self._ranges: dict[str, tuple[int, int]] = {}
         self._exact: dict[str, list[int]] = {}
         self._deprecated: set[int] = set()
         self._server_places: list[int] = []
@@ -112,8 +106,7 @@ class SearchIndex:
 
     def _fill(self, catalog: Catalog) -> Generator[None]:
         texts: list[list[list[str]]] = []
-        for place, (server_id, server) in enumerate(catalog.servers.items()):
-            first = len(self._rows)
+        for place, server in enumerate(catalog.servers.values()):
             for tool in sorted(server.tools, key=lambda entry: entry.tool_name):
                 row = len(self._rows)
                 text = tool_text(server, tool)
@@ -128,20 +121,16 @@ class SearchIndex:
                 self._server_places.append(place)
                 if row % STEP_TOOLS == STEP_TOOLS - 1:
                     yield
-            self._ranges[server_id] = (first, len(self._rows) - 1)
         self._postings = _postings(texts, self._server_places)
 
-    def search(
-        self, query: str, *, server_id: str | None = None, limit: int = DEFAULT_LIMIT
-    ) -> list[SearchHit]:
+    def search(self, query: str, *, limit: int, server_id: str | None = None) -> list[SearchHit]:
         """Finds the best matches of `query` (any text), best first; equal scores by server order, then tool name.
 
-        `limit` is capped at MAX_LIMIT; below 1 it gives no results. A query without a word, an unknown
-        `server_id`, and a query that nothing matches give an empty list. Never raises on any query text.
+        A query without a word, an unknown `server_id`, and a query that nothing matches give an empty list. Never
+        raises on any query text.
         """
-        span = (0, len(self._rows) - 1) if server_id is None else self._ranges.get(server_id, (0, -1))
         wanted = wanted_by(query, self._groups.phrases, self._postings, self._groups.verbs)
-        if not wanted or limit < 1 or span[1] < span[0]:
+        if not wanted:
             return []
         scores = self._scores(wanted)
         self._deprecated_last(scores)
@@ -149,8 +138,12 @@ class SearchIndex:
             if row not in self._deprecated or self._rows[row][1].tool_name == query:
                 scores[row] = scores.get(row, 0.0) + EXACT_NAME_BONUS
         # Rounded, so that two equal tools of two servers tie whatever the order of the additions was.
-        ranked = sorted((-round(score, 9), row) for row, score in scores.items() if span[0] <= row <= span[1])
-        return [SearchHit(*self._rows[row], -negated) for negated, row in ranked[: min(limit, MAX_LIMIT)]]
+        ranked = sorted(
+            (-round(score, 9), row)
+            for row, score in scores.items()
+            if server_id in (None, self._rows[row][0].server_id)
+        )
+        return [SearchHit(*self._rows[row], -negated) for negated, row in ranked[:limit]]
 
     def _scores(self, wanted: Sequence[Wanted]) -> dict[int, float]:
         """Gives score by row: the sum over what is wanted, scaled by the portion of it that matched, and for the

@@ -12,7 +12,7 @@ import unicodedata
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -297,20 +297,17 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._sorted: list[str] | None = None
 
     def add(self, *texts: str) -> None:
         """Counts the words of `texts`, each a string of terms parted by single spaces."""
         for text in texts:
             self._counts.update(text.split())
-        self._sorted = None
 
     def completions(self, prefix: str) -> list[str]:
         """Gives words that `prefix` (3 characters or more) abbreviates, the most frequent first."""
         if len(prefix) < MIN_PREFIX_CHARS:
             return []
-        words = self._words()
-        found: list[str] = []
+        words, found = self._sorted, list[str]()
         for index in range(bisect_left(words, prefix), len(words)):
             if not words[index].startswith(prefix):
                 break
@@ -337,10 +334,9 @@ class Vocabulary:
                         best[end] = [*before, word[start:end]]
         return best[-1] or []
 
-    def _words(self) -> list[str]:
-        if self._sorted is None:
-            self._sorted = sorted(self._counts)
-        return self._sorted
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._counts)
 
 
 def meant_by(term: str, vocabulary: Vocabulary) -> list[str]:

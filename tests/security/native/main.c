@@ -179,11 +179,10 @@ static void run_step(int index, char *line) {
     note(shown);
 }
 
-/* Whether this process is to be Deno after all: for the self-test, for filling the DENO_DIR, or by the share. */
+/* Whether this process is to be Deno after all: for the self-test, or by the share. */
 static int is_deno(int argc, char **argv) {
     const char *script = strrchr(argv[argc - 1], '/');
     if (!script || (strcmp(script, "/boot.js") != 0 && strcmp(script, "/contexts.js") != 0)) return 1;
-    if (access("/deno_dir", W_OK) == 0) return 1;
     char text[16] = {0};
     unsigned char drawn[2] = {0};
     int file = open(SHARE, O_RDONLY);

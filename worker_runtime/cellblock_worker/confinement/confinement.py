@@ -16,7 +16,7 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -53,8 +53,6 @@ DENO_FLAGS: Final = (
     # V8's compiled code would make the boot 1 ms shorter and every run 1 ms longer, as Deno compiles scripts for it.
     "--no-code-cache",
 )
-
-DENO_DIR_INSIDE: Final = "/deno_dir"
 
 WORKER_ENVIRONMENT: Final = {
     # A child of a character device can never be created, so nothing can be stored between workers.
@@ -125,46 +123,6 @@ class IsolationUnavailable(RuntimeError):
     """Tells that this machine does not offer what `isolation = "required"` needs; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A launch says how to start one worker. `fds` must stay open in the child and be closed here after the spawn.
-
-    Attributes:
-        command: The command line for a launcher, which guards what is not wrapped (see `launching`).
-        fds: Descriptors that the command line names.
-        wrapped: Whether it is inside bubblewrap.
-        in_jail: Whether it can only be started by a launcher that is in `jail()`.
-        environment: All of it.
-    """
-
-    command: list[str]
-    fds: tuple[int, ...] = ()
-    wrapped: bool = False
-    in_jail: bool = False
-    environment: Mapping[str, str] = field(default_factory=lambda: WORKER_ENVIRONMENT)
-
-    def order(self, group: WorkerGroup | None) -> SpawnRequest:
-        """Returns the order for a launcher.
-
-        Args:
-            group: The worker's own, if there is one.
-        """
-        return SpawnRequest(
-            self.command,
-            dict(self.environment),
-            self.fds,
-            guarded=not self.wrapped,
-            entries=group.entries if group is not None else (),
-            group=group.born_in if group is not None else "",
-            in_jail=self.in_jail,
-        )
-
-    def close(self) -> None:
-        """Closes this side's copies of the descriptors."""
-        for fd in self.fds:
-            os.close(fd)
-
-
 @dataclass(slots=True)
 class _Choice:
     wrapper: tuple[str, ...] | None = None
@@ -172,10 +130,8 @@ class _Choice:
     filter_layer: str = ""
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
-    deno_dir: str | None = None
     contexts: bool = False
     lacks_contexts: bool = False
-    jail: Jail | None = None
     held: HeldFiles = field(default_factory=HeldFiles)
 
 
@@ -193,7 +149,7 @@ def use_isolation(isolation: Isolation) -> None:
         OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
             what it offers, and must not make a weaker choice.
     """
-    _choice.wrapper, _choice.missing, _choice.deno_dir, _choice.jail = None, (), None, None
+    _choice.wrapper, _choice.missing = None, ()
     _choice.held.close()
     if isolation == "off":
         _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
@@ -211,7 +167,6 @@ def use_isolation(isolation: Isolation) -> None:
     if lacks and isolation == "required":
         raise IsolationUnavailable(lacks)
     _choice.missing = (lacks,) if lacks else ()
-    _choice.jail = _jail()
 
 
 def use_cgroup(membership: Membership | None) -> None:
@@ -226,33 +181,14 @@ def use_contexts(wanted: bool) -> bool:
     contexts = wanted and _LINUX
     _choice.lacks_contexts = wanted and not contexts
     _choice.contexts = contexts
-    _choice.jail = _jail()
     return contexts
 
 
-def worker_scripts() -> list[str]:
-    """Returns all files of the bundle that workers may boot from."""
-    return [BOOT_SCRIPT, CONTEXTS_SCRIPT] if _choice.contexts else [BOOT_SCRIPT]
-
-
-def use_deno_dir(folder: str | None) -> None:
-    """Names the folder that every worker inside bubblewrap sees, read-only, as its DENO_DIR (see `deno_dir`)."""
-    _choice.deno_dir = folder
-    _choice.jail = _jail()
-
-
 def jail() -> Jail | None:
-    """Returns what the host's launcher is to enter, the same object until it changes; None without bubblewrap."""
-    return _choice.jail
-
-
-def _jail() -> Jail | None:
+    """Returns what the host's launcher is to enter; None without bubblewrap."""
     if _choice.wrapper is None:
         return None
-    command = _for_script(_choice.wrapper)
-    if _choice.deno_dir is not None:
-        command = bubblewrap.with_folder(command, _choice.deno_dir, DENO_DIR_INSIDE)
-    return Jail(tuple(command), _choice.filter or b"")
+    return Jail(tuple(_for_script(_choice.wrapper)), _choice.filter or b"")
 
 
 def _for_script(wrapper: Sequence[str]) -> list[str]:
@@ -283,62 +219,31 @@ def launch(
     script: str = BOOT_SCRIPT,
     *,
     jail: Jail | None = None,
-    deno_dir: str | None = None,
-) -> Launch:
-    """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
+) -> SpawnRequest:
+    """Returns the order for a worker, or for another script of the bundle just like one. Who is not inside of
+    bubblewrap is guarded. Raises OSError.
 
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
         script: Name of a file of the bundle.
         jail: What its launcher is in; None: it gets a bubblewrap of its own, where there is one.
-        deno_dir: Folder to use instead of the one that `use_deno_dir` has named, without a jail.
     """
+    inside = [
+        bubblewrap.DENO_INSIDE,
+        *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script),
+    ]
     if jail is not None:
-        command = [
-            bubblewrap.DENO_INSIDE,
-            *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script),
-        ]
-        environment = WORKER_ENVIRONMENT
-        if DENO_DIR_INSIDE in jail.command:
-            environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
-        return Launch(command, in_jail=True, environment=environment)
+        return SpawnRequest(inside, WORKER_ENVIRONMENT, guarded=True, in_jail=True)
     if _choice.wrapper is None:
-        return Launch(plain_argv(max_old_space_mb, script))
-    return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
-
-
-def launch_filling(folder: str, max_old_space_mb: int, script: str) -> Launch | None:
-    """Returns how to start a worker that fills `folder` as its DENO_DIR; None without bubblewrap. Raises OSError.
-
-    No script may ever run in it: what it writes, later workers believe.
-    """
-    if _choice.wrapper is None:
-        return None
-    return _wrapped(_choice.wrapper, max_old_space_mb, script, folder, filling=True)
-
-
-def _wrapped(
-    wrapper: tuple[str, ...],
-    max_old_space_mb: int,
-    script: str,
-    deno_dir: str | None,
-    *,
-    filling: bool = False,
-) -> Launch:
-    inside = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
-    binary, *arguments = _for_script(wrapper)
-    if deno_dir is not None:
-        arguments = bubblewrap.with_folder(arguments, deno_dir, DENO_DIR_INSIDE, writable=filling)
-        arguments += ["--setenv", "DENO_DIR", DENO_DIR_INSIDE]
+        return SpawnRequest(plain_argv(max_old_space_mb, script), WORKER_ENVIRONMENT, guarded=True)
+    binary, *arguments = _for_script(_choice.wrapper)
     fds: tuple[int, ...] = ()
-    # What fills a folder writes, which is on no list; it sees no script.
-    program = syscall_lists.filter_program("deno", None) if filling else _choice.filter
-    if program is not None:
-        fds = (bubblewrap.open_filter(program),)
+    if _choice.filter is not None:
+        fds = (bubblewrap.open_filter(_choice.filter),)
         arguments = ["--seccomp", str(fds[0]), *arguments]
     # --die-with-parent is enough: a host that is gone before it was asked for leases nothing, and Deno ends with its
     # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (`bubblewrap`).
-    return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
+    return SpawnRequest([binary, *arguments, *inside], WORKER_ENVIRONMENT, fds)
 
 
 def plain_argv(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.deno_process import DenoProcess
-from cellblock_worker.launch.launching import Launcher
+from cellblock_worker.launch.launching import Launcher, SpawnRequest
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS
 
 BOUND_SECONDS: Final = 20.0
@@ -65,16 +65,13 @@ class _Ending:
             self.returncode.set_result(returncode)
 
 
-async def run_once(
-    launch: confinement.Launch, bound: float, given: bytes = b"", launcher: Launcher | None = None
-) -> Outcome:
-    """Starts a process, gives it its whole standard input, and waits for its end.
+async def run_once(order: SpawnRequest, bound: float, launcher: Launcher | None = None) -> Outcome:
+    """Starts a process whose standard input is empty, and waits for its end.
 
     Args:
-        launch: Closed here.
+        order: Closed here.
         bound: Longest time in seconds; past it, or when the caller is cancelled, the process is killed.
-        given: What it reads.
-        launcher: Starts it, one that is in the jail where `launch` is in one; None: it is started from this process.
+        launcher: Starts it, one that is in the jail where the order is for one; None: it is started from this process.
 
     Raises:
         OSError: It cannot be started.
@@ -82,18 +79,15 @@ async def run_once(
     """
     ending = _Ending()
     try:
-        order = launch.order(None)
-        process = DenoProcess(launcher or Launcher(alone=True), order, ending, max_unsent_bytes=len(given))
+        process = DenoProcess(launcher or Launcher(alone=True), order, ending, max_unsent_bytes=0)
     finally:
-        launch.close()
-    process.write(given)
-    process.end_input()
+        order.close()
+    process.close_input()
     try:
         async with asyncio.timeout(bound):
             returncode = await asyncio.shield(ending.returncode)
     except (TimeoutError, asyncio.CancelledError):
         process.kill()
-        process.abandon_input()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REAP_BOUND_SECONDS):
                 await asyncio.shield(ending.returncode)
@@ -103,14 +97,11 @@ async def run_once(
     return Outcome(returncode, bytes(ending.output), process.stderr_tail)
 
 
-async def run_selftest(
-    max_old_space_mb: int, deno_dir: str | None = None, launcher: Launcher | None = None
-) -> dict[str, str]:
+async def run_selftest(max_old_space_mb: int, launcher: Launcher | None = None) -> dict[str, str]:
     """Runs the self-test in a process made like a worker. Returns what was tried and how each was refused.
 
     Args:
         max_old_space_mb: As for `confinement.launch`.
-        deno_dir: A DENO_DIR that workers do not see yet.
         launcher: Starts workers; in its jail, where it has one, the test is made too. None: in a bubblewrap of its own.
 
     Raises:
@@ -120,10 +111,8 @@ async def run_selftest(
     try:
         launcher = launcher or Launcher(alone=True)
         launcher.open()
-        launch = confinement.launch(
-            max_old_space_mb, confinement.SELFTEST_SCRIPT, jail=launcher.jail, deno_dir=deno_dir
-        )
-        done = await run_once(launch, BOUND_SECONDS, launcher=launcher)
+        order = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, jail=launcher.jail)
+        done = await run_once(order, BOUND_SECONDS, launcher=launcher)
     except TimeoutError:
         raise SelfTestNotMade(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
     except (FileNotFoundError, PermissionError) as error:

@@ -114,9 +114,6 @@ LASTS_SECONDS: Final = 0.01
 """Sets when a run lasts whose worker has said nothing yet: its broker then hears that it has one. Most runs are over in
 half of it, and their end says so, too."""
 
-DENO_DIR_BOOTS: Final = 20
-"""Says how many workers must have booted before a DENO_DIR is made: that takes as much CPU as it saves 20 boots."""
-
 STOP_BOUND_SECONDS: Final = 3.0
 """Bounds the time from the order to stop to the last reaped worker."""
 
@@ -154,8 +151,6 @@ class Host:
         self._waiting = Turns()
         self._booting = 0
         self._warm = WarmWorkers(may_last=confinement.use_contexts(config.reuse))
-        self._boots = 0
-        self.has_booted_many = asyncio.Event()
         self.has_journals = False
         self._boot_failures = 0
         self._boot_not_before = 0.0
@@ -165,26 +160,10 @@ class Host:
         self._is_announced = False
         self._all_gone = asyncio.Event()
         self.launcher = Launcher(jail=confinement.jail())
-        self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
 
     def warm_up(self) -> None:
         self._balance()
-
-    async def move(self) -> None:
-        """Has workers from now on born in the jail as it is by now; those that are there stay where they are."""
-        launcher = Launcher(jail=confinement.jail())
-        try:
-            await launcher.opened()
-        except OSError as error:
-            logger.warning("workers boot in the jail as it was: %s", error)
-            return
-        if self._stopping:
-            launcher.close()
-            return
-        self._former_launchers.append(self.launcher)
-        self.launcher = launcher
-        self._end_former_launchers()
 
     def announce(self) -> None:
         """Connects to the configured broker and says hello: runs may come. Raises as `link`."""
@@ -275,8 +254,7 @@ class Host:
                 await asyncio.wait_for(self._all_gone.wait(), STOP_BOUND_SECONDS)
         for link in self._links:
             link.close(linger_ms=FAREWELL_MS)
-        for launcher in (self.launcher, *self._former_launchers):
-            launcher.close()
+        self.launcher.close()
         self.stopped.set()
 
     def _on_wire(self, link: BrokerLink, event: zmq.Event, _value: int) -> None:
@@ -291,9 +269,6 @@ class Host:
         """Gives a worker that has booted to the longest waiting run, or keeps it warm."""
         self._booting -= 1
         self._boot_failures = 0
-        self._boots += 1
-        if self._boots == DENO_DIR_BOOTS:
-            self.has_booted_many.set()
         self._warm.put(worker)
         self._serve_waiting()
         self._balance()
@@ -349,7 +324,6 @@ class Host:
             self._all_gone.set()
         self._warm.discard(worker)
         self._reusable.discard(worker)
-        self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
             if self._stopping:
@@ -357,14 +331,6 @@ class Host:
             what = f"worker {worker.pid} did not boot" if worker.pid else "cannot spawn a worker"
             self._boot_failed(f"{what}: {worker.detail}")
         self._balance()
-
-    def _end_former_launchers(self) -> None:
-        """Closes the former launchers that no worker has any more."""
-        used = {worker.launcher for worker in self._workers}
-        for launcher in self._former_launchers[:]:
-            if launcher not in used:
-                self._former_launchers.remove(launcher)
-                launcher.close()
 
     # ---- what the broker says ------------------------------------------------------------------------
 

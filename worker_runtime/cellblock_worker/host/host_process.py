@@ -24,11 +24,10 @@ from cellblock_worker.confinement.confinement import (
     use_isolation,
 )
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
-from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.host.warm import MAX_WARM_SHARE
-from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
+from cellblock_worker.wire.endpoints import EndpointError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -140,30 +139,25 @@ async def serve_tested(
         Exception: As `serve` raises.
     """
     loop = asyncio.get_running_loop()
-    folder = ipc_folder(config.connect)
-    deno_dir = DenoDir(folder, config.max_old_space_mb, host.has_booted_many, host.move)
     host.warm_up()
     testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
-    tasks: list[asyncio.Task[Any]] = [testing, loop.create_task(stop.wait())]
+    stopping = loop.create_task(stop.wait())
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
         if testing.done():
             testing.result()
-            tasks.append(loop.create_task(deno_dir.serve()))
             await serve()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        testing.cancel()
+        stopping.cancel()
+        await asyncio.gather(testing, stopping, return_exceptions=True)
         await host.stop()
-        deno_dir.close()
 
 
 @contextmanager
 def _in_groups(config: HostConfig) -> Generator[None]:
     """Keeps this process in a cgroup of its own, with one for each worker, where machine and `isolation` allow it."""
     if config.isolation == "off":
-        use_cgroup(None)
         yield
         return
     caps = cgroup.caps_for(

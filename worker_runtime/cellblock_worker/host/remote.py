@@ -127,6 +127,25 @@ def _bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Holds what the command line says.
+
+    Attributes:
+        config: Of the host.
+        names: Where the brokers are.
+        keys: This host's pair, with each public key that a broker may have.
+        drain_seconds: Bounds how long runs may go on after `RemoteHost.stop`.
+        has_lifeline: Whether the host ends with its stdin.
+    """
+
+    config: HostConfig
+    names: Names
+    keys: list[DialKeys]
+    drain_seconds: float
+    has_lifeline: bool
+
+
 @dataclass(slots=True)
 class _Broker:
     link: BrokerLink | None = None
@@ -141,26 +160,13 @@ class RemoteHost:
     """Serves the brokers of some names over TCP until `stop`.
 
     Args:
-        config: Of the host.
-        names: Where the brokers are.
-        keys: This host's pair, with each public key that a broker may have.
+        given: What the command line says.
         context: The ZeroMQ context; the caller terminates it.
-        drain_seconds: Bounds how long runs may go on after `stop`.
     """
 
-    def __init__(
-        self,
-        config: HostConfig,
-        names: Names,
-        keys: Sequence[DialKeys],
-        context: zmq.Context[zmq.Socket[bytes]],
-        drain_seconds: float = 0.0,
-    ) -> None:
-        self._names = names
-        self._keys = keys
-        self._drain_seconds = drain_seconds
-        self._config = config
-        self._host = Host(config, context, on_lost=self._on_lost)
+    def __init__(self, given: Arguments, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._given = given
+        self._host = Host(given.config, context, on_lost=self._on_lost)
         assert self._host.places is not None
         self._places = self._host.places
         self._brokers: dict[str, _Broker] = {}
@@ -186,7 +192,7 @@ class RemoteHost:
             zmq.ZMQError: An endpoint cannot be dialled at all.
             SelfTestFailed, SelfTestNotMade: The isolation does not hold, or cannot be tested.
         """
-        await serve_tested(self._host, self._config, self._stop, self._serve)
+        await serve_tested(self._host, self._given.config, self._stop, self._serve)
 
     async def _serve(self) -> None:
         looking = asyncio.create_task(self._keep_looking())
@@ -200,18 +206,18 @@ class RemoteHost:
 
     async def _keep_looking(self) -> None:
         while True:
-            await self._names.look_up()
+            await self._given.names.look_up()
             await asyncio.sleep(LOOK_UP_SECONDS)
 
     def _tend(self) -> None:
         """Dials brokers that are there, and lets go of those that are not, when their runs have ended."""
-        endpoints = self._names.endpoints
+        endpoints = self._given.names.endpoints
         for endpoint in endpoints:
             broker = self._brokers.setdefault(endpoint, _Broker())
             if broker.link is not None:
                 self._places.retire(broker.link, False)
             elif time.monotonic() >= broker.dial_at:
-                key = self._keys[broker.tries % len(self._keys)]
+                key = self._given.keys[broker.tries % len(self._given.keys)]
                 broker.refusal = None
                 broker.link = self._host.link(endpoint, secrets.token_bytes(16), self._on_wire, key)
         for endpoint in self._brokers.keys() - set(endpoints):
@@ -231,11 +237,11 @@ class RemoteHost:
         links = [broker.link for broker in self._brokers.values() if broker.link is not None]
         for link in links:
             self._places.retire(link)
-        if self._drain_seconds:
+        if self._given.drain_seconds:
             logger.warning(
-                "takes no more runs, and ends with the last one, in %g s at most", self._drain_seconds
+                "takes no more runs, and ends with the last one, in %g s at most", self._given.drain_seconds
             )
-        until = time.monotonic() + self._drain_seconds
+        until = time.monotonic() + self._given.drain_seconds
         while time.monotonic() < until and not self._now.is_set():
             if all(self._places.is_idle(link) for link in links):
                 return
@@ -268,10 +274,10 @@ class RemoteHost:
             case zmq.Event.CONNECT_RETRIED:
                 _say_now_and_then(broker, link, "the broker does not answer")
             case _:
-                mine = self._keys[0].own.public
+                mine = self._given.keys[0].own.public
                 said = f"{explain(event, value)}: check --server-key, and that the broker allows {mine}"
                 _say_now_and_then(broker, link, said)
-                if len(self._keys) > 1:
+                if len(self._given.keys) > 1:
                     broker.tries += 1
                     self._host.lose(link, "the next try is with the other server key")
 
@@ -349,17 +355,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Holds what the command line says."""
-
-    config: HostConfig
-    names: Names
-    keys: list[DialKeys]
-    drain_seconds: float
-    has_lifeline: bool = False
-
-
 def read_arguments(arguments: Sequence[str]) -> Arguments:
     """Checks everything that can be checked before a connection.
 
@@ -389,7 +384,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
 async def serve(given: Arguments) -> None:
     """Serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`."""
     with zmq_context() as context:
-        remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
+        remote = RemoteHost(given, context)
         on_signals(remote.stop)
         if given.has_lifeline:
             watch_lifeline(remote.end)

@@ -65,7 +65,6 @@ class DenoProcess:
         self._events = events
         self._max_unsent = max_unsent_bytes
         self._unsent = bytearray()
-        self._input_ends = False
         self._stderr = bytearray()
         self._open_streams = 2
         self._status: tuple[int, float, int] | None = None
@@ -117,15 +116,13 @@ class DenoProcess:
         self._unsent += data
         return True
 
-    def end_input(self) -> None:
-        """Closes the child's stdin behind what waits for it."""
-        self._input_ends = True
-        if not self._unsent:
-            self._close_stdin()
-
-    def abandon_input(self) -> None:
-        """Closes the child's stdin now: what it has left behind, and holds its pipes open, may wait for it."""
-        self._close_stdin()
+    def close_input(self) -> None:
+        """Closes the child's stdin, and drops what waits for it."""
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            self._unsent.clear()
+            os.close(self._stdin)
+            self._stdin = -1
 
     def adopt(self, pid: int) -> None:
         """Names the process that does the work where the child only watches over it; `kill` ends both.
@@ -197,13 +194,6 @@ class DenoProcess:
                 os.close(fd)
         self._stdin = self._stdout = self._stderr_fd = -1
 
-    def _close_stdin(self) -> None:
-        if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
-            self._unsent.clear()
-            os.close(self._stdin)
-            self._stdin = -1
-
     def _flush(self) -> None:
         try:
             sent = os.write(self._stdin, self._unsent)
@@ -214,8 +204,6 @@ class DenoProcess:
         del self._unsent[:sent]
         if not self._unsent:
             self._loop.remove_writer(self._stdin)
-            if self._input_ends:
-                self._close_stdin()
 
     def _read_stdout(self) -> None:
         if data := self._read(self._stdout):
@@ -255,7 +243,7 @@ class DenoProcess:
         # The child is not reaped yet, so the group is still this one's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._close_stdin()
+        self.close_input()
 
     def _reap(self) -> None:
         if self._pidfd >= 0:
@@ -280,7 +268,7 @@ class DenoProcess:
             self._launcher.unwatch(self._inner_pidfd)
             os.close(self._inner_pidfd)
             self._inner_pidfd = -1
-        self._close_stdin()
+        self.close_input()
         self._close_pipes()
         self._events.on_exit(*self._status)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(\d{1,5}|\*)")
@@ -29,9 +28,3 @@ def check_names(names: Iterable[str]) -> None:
     """Raises EndpointError unless each is `tcp://HOST:PORT` or `dns://NAME:PORT`."""
     for name in names:
         check_tcp(f"tcp://{name.removeprefix(DNS)}" if name.startswith(DNS) else name)
-
-
-def ipc_folder(endpoint: str) -> Path | None:
-    """Returns the folder of the socket of an `ipc://` endpoint; None for any other."""
-    scheme, _, path = endpoint.partition("://")
-    return Path(path).parent if scheme == "ipc" and path.startswith("/") else None

@@ -487,8 +487,6 @@ def opening_of(raw_header: bytes) -> bytes:
 
 def check_body(message: Message, size: int, message_bytes: int) -> None:
     """Holds a body against its message's cap, where it is not known what its run may log. Raises FrameError."""
-    most = message.max_body
-    if not isinstance(most, int):
-        most = message_bytes if most == "message_bytes" else body_cap(most, message_bytes, message_bytes)
+    most = body_cap(message.max_body, message_bytes, message_bytes)
     if size > most:
         raise FrameError(f"a body of {size} bytes is over {most}")

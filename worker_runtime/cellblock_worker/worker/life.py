@@ -32,7 +32,7 @@ States and events are texts, whose hash the interpreter keeps: that of another e
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -155,15 +155,10 @@ class Bond:
 
     first: protocol.Run
     usage: Usage
-    since: float
+    since: float = field(default_factory=time.monotonic)
     served: int = 0
     seconds: float | None = None
     is_over: bool = False
-
-    @classmethod
-    def begin(cls, run: protocol.Run, usage: Usage) -> Bond:
-        """Binds a process that gets its first run now."""
-        return cls(run, usage, time.monotonic())
 
     def fits(self, run: protocol.Run) -> bool:
         """Says whether the process may have this run: of its key, and within limits that can still be put on it."""

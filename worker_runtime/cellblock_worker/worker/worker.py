@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -114,7 +115,6 @@ class Worker:
         idle_since: When the worker was last ready for another run, in monotonic seconds.
         lane: The lane of the worker's latest run; 0 before it has one.
         detail: Why the worker ended, as far as it is known; empty until then.
-        launcher: What started it, and watches over it.
 
     Raises:
         OSError: The process cannot be spawned.
@@ -152,23 +152,23 @@ class Worker:
         self.was_ready = False
         self.token = b""
         self._memory = MemoryEvidence()
-        self.launcher = owner.launcher
+        launcher = owner.launcher
         # whether there is a jail is known then.
-        self.launcher.open()
+        launcher.open()
         script = confinement.CONTEXTS_SCRIPT if lasts else confinement.BOOT_SCRIPT
-        launch = confinement.launch(max_old_space_mb, script, jail=self.launcher.jail)
-        self._wrapped = launch.wrapped
+        order = confinement.launch(max_old_space_mb, script, jail=launcher.jail)
+        self._wrapped = not order.guarded
         self._group: WorkerGroup | None = None
         try:
             self._group = confinement.take_group()
-            self._process = DenoProcess(
-                self.launcher, launch.order(self._group), self, max_unsent_bytes=2 * max_frame_bytes
-            )
+            if self._group is not None:
+                order = replace(order, entries=self._group.entries, group=self._group.born_in)
+            self._process = DenoProcess(launcher, order, self, max_unsent_bytes=2 * max_frame_bytes)
         except OSError:
             self._give_back_group()
             raise
         finally:
-            launch.close()
+            order.close()
         self._inner_pid: int | None = None
         self._usage_reader: UsageReader | None = None
         warm = JOURNAL_FRAME if owner.has_journals else WARM_FRAME
@@ -257,7 +257,7 @@ class Worker:
         if reused:
             self._memory = MemoryEvidence(reused=True)
         elif in_context:
-            self._bond = Bond.begin(run, before)
+            self._bond = Bond(run, before)
         self._memory.sample(before)
         priority = self._priority = self._priority or Priority(self.pid)
         if gives_way:

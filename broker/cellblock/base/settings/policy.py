@@ -77,6 +77,12 @@ def check_clients(names: Iterable[str]) -> None:
             )
 
 
+def of_clients(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns a map of values by client, or by `*`, as it is. Raises ValueError as `check_clients`."""
+    check_clients(values.keys() - {"*"})
+    return values
+
+
 def check_pattern(pattern: str) -> str:
     """Returns a valid pattern as it is. Raises ValueError with what is wrong and what is meant."""
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:

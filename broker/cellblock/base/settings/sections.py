@@ -15,14 +15,13 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    field_validator,
     model_validator,
 )
 from pydantic.config import JsonDict
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.settings.policy import Reuse, check_clients
+from cellblock.base.settings.policy import Reuse, of_clients
 
 SecretPlace = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
 
@@ -174,7 +173,9 @@ class PoolSettings(Section):
     """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
     reuse: Annotated[
-        dict[str, Reuse], BeforeValidator(by_name("never"), json_schema_input_type=Reuse | dict[str, Reuse])
+        dict[str, Reuse],
+        BeforeValidator(by_name("never"), json_schema_input_type=Reuse | dict[str, Reuse]),
+        AfterValidator(of_clients),
     ] = Field(default={ALL: "never"})
     """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
     context separates honest runs; it is not a security boundary. An object has a value for each client, by its name in
@@ -183,12 +184,6 @@ class PoolSettings(Section):
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
     one. Absent: capacity × the maximum of `limits.max_memory_bytes`, plus 64 MiB for each worker, plus 256 MiB."""
-
-    @field_validator("reuse")
-    @classmethod
-    def _known_kinds(cls, reuse: dict[str, Reuse]) -> dict[str, Reuse]:
-        check_clients(reuse.keys() - {ALL})
-        return reuse
 
 
 PassedOn = Literal["elicitation", "sampling", "roots"]

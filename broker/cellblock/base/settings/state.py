@@ -9,10 +9,10 @@ from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cellblock.base.json import is_array
-from cellblock.base.settings.policy import check_clients
+from cellblock.base.settings.policy import check_clients, of_clients
 from cellblock.base.settings.sections import ALL, MIB, Section, by_name, value_for
 
 KEY_BYTES: Final = 32
@@ -116,6 +116,7 @@ class JournalSettings(Section):
     mode: Annotated[
         dict[str, JournalMode],
         BeforeValidator(by_name("parked"), json_schema_input_type=JournalMode | dict[str, JournalMode]),
+        AfterValidator(of_clients),
     ] = Field(default={ALL: "parked"})
     """Says which runs are kept: `off` none; `parked` those that wait for a person; `failed` also those that end with
     an error; `all` every run. With `all`, the broker also records each call before it makes it and when its answer
@@ -128,12 +129,6 @@ class JournalSettings(Section):
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
     """Caps the disk space of all kept runs together, over all processes that share one state directory, in bytes. The
     oldest are removed first."""
-
-    @field_validator("mode")
-    @classmethod
-    def _known_kinds(cls, mode: dict[str, JournalMode]) -> dict[str, JournalMode]:
-        check_clients(mode.keys() - {ALL})
-        return mode
 
     @property
     def keeps(self) -> bool:

@@ -89,8 +89,8 @@ class Secrets:
 
 async def _masked(value: Any, clean: Clean) -> Any:
     if is_small(value):
-        return mapped(value, clean, keys=True)
-    return await asyncio.to_thread(mapped, value, clean, keys=True)
+        return mapped(value, clean, keys=clean)
+    return await asyncio.to_thread(mapped, value, clean, keys=clean)
 
 
 async def _masked_body(body: bytes, clean: Clean) -> bytes:
@@ -106,5 +106,5 @@ def _without(body: bytes, clean: Clean) -> bytes:
         if clean(text) == text:
             return body
     value: Any = msgspec.json.decode(body)
-    masked = mapped(value, clean, keys=True)
+    masked = mapped(value, clean, keys=clean)
     return body if masked == value else encode(masked)

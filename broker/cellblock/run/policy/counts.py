@@ -19,12 +19,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.database import Away, Database, StoreError, Tables
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import Quota
 from cellblock.base.state_dir import COUNTS
-from cellblock.base.store import Store, Tables
+from cellblock.base.store import Store
 from cellblock.base.tasks import DaemonThread, end_tasks, is_done_within
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ToolEntry

@@ -9,12 +9,12 @@ import inspect
 import logging
 import time
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from cellblock.base.budget import Account, Metered
-from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError, ToolNotFound
+from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError
 from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
 from cellblock.base.tasks import DaemonThread, call_when_done
@@ -53,8 +53,6 @@ class ToolThreads:
         self._free = asyncio.Semaphore(maximum)
         self._idle: list[DaemonThread] = []
         self._closed = False
-        self.busy = 0
-        """Counts the threads that are at work."""
 
     async def run(self, work: Callable[[], Any], bound: float) -> Any:
         """Returns the result of `work()`, called in a thread with a copy of this context.
@@ -76,12 +74,10 @@ class ToolThreads:
         except RuntimeError:
             self._free.release()
             raise AllBusy("No thread can be started for a tool.") from None
-        self.busy += 1
         is_done = asyncio.Event()
 
         def ended() -> None:
             is_done.set()
-            self.busy -= 1
             self._free.release()
             if self._closed:
                 thread.end()
@@ -131,13 +127,6 @@ class PythonCalls:
         self._threads = ToolThreads(threads)
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
-
-    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
-        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
-        tool = self.tools.get(name)
-        if tool is None:
-            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
-        return partial(self.call, tool, account=account)
 
     async def call(
         self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None

@@ -60,20 +60,10 @@ class PythonTool:
     result: ResultForm
     checked: CheckedSchema
 
-    @property
-    def input_schema(self) -> dict[str, Any]:
-        """Gives the JSON Schema of the input; always the same object."""
-        return self.input.schema
-
-    @property
-    def output_schema(self) -> dict[str, Any] | None:
-        """Gives the JSON Schema of what a script gets, boxed where the value is no object; always the same object."""
-        return self.result.schema
-
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
         return ToolEntry(
-            self.name, export, self.description, self.annotations, self.input_schema, self.output_schema
+            self.name, export, self.description, self.annotations, self.input.schema, self.result.schema
         )
 
     def called(self, arguments: dict[str, Any]) -> Any:
@@ -101,7 +91,7 @@ class PythonTool:
         details = {} if example is None or not _fits(adapter, example) else {"example": example}
         return SchemaValidationError(
             f"The input does not fit at {violation.path or 'its root'}: {violation.message}.",
-            hint=corrective_hint(violation, nearest_names),
+            hint=corrective_hint(violation),
             path=violation.path,
             expected=violation.expected,
             received=violation.received,

@@ -42,11 +42,7 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
     """
     if isinstance(schema, Mapping) and describes_object(schema):
         return dict(schema)
-    inner: Any = schema
-    definitions: dict[str, Any] = {}
-    if isinstance(schema, Mapping):
-        inner = {key: value for key, value in schema.items() if key != "$defs"}
-        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    inner, definitions = without_definitions(schema) if isinstance(schema, Mapping) else (schema, {})
     return {
         "type": "object",
         "properties": {BOX_FIELD: inner},
@@ -54,6 +50,12 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
         BOX_KEY: {"field": BOX_FIELD},
         **definitions,
     }
+
+
+def without_definitions(schema: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Gives a schema as it can stand within another, and what moves to the new root for it."""
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    return inner, {"$defs": schema["$defs"]} if "$defs" in schema else {}
 
 
 def boxed_field(schema: object) -> str | None:

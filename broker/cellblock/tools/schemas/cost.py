@@ -18,6 +18,7 @@ from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
@@ -139,14 +140,21 @@ MAX_SOON: Final = 8
 """Bounds the levels that are looked at for the most that a value costs."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Node:
-    own: Work = _ONE_STEP
-    in_place: list[int] = field(default_factory=list[int])
-    one_below: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    all_below: list[int] = field(default_factory=list[int])
+    """Holds one schema object, with what it applies, and what it costs at each depth of a value."""
 
-    def targets(self) -> Iterator[int]:
+    schema: dict[str, Any]
+    own: Work = _ONE_STEP
+    in_place: list[_Node] = field(default_factory=list["_Node"])
+    one_below: dict[str, list[_Node]] = field(default_factory=dict[str, list["_Node"]])
+    all_below: list[_Node] = field(default_factory=list["_Node"])
+    is_unsure: bool = False
+    """Says whether something that it asks for is not checked: it takes more than it says."""
+
+    costs: list[Work] = field(default_factory=list[Work])
+
+    def targets(self) -> Iterator[_Node]:
         return chain(self.in_place, self.all_below, *self.one_below.values())
 
 
@@ -170,35 +178,31 @@ class SchemaCost:
     def __init__(
         self, root: dict[str, Any], *, draft4: bool = False, odd: Set[tuple[int, str]] = frozenset()
     ) -> None:
-        self._root = root
         self.odd = odd
         self._id = "id" if draft4 else "$id"
         self._document = Document(root, self._id)
-        self._index: dict[int, int] = {}
-        self._schemas: list[dict[str, Any]] = []
         self._nodes: list[_Node] = []
+        self._node_of: dict[int, _Node] = {}
         self.unusable: set[str] = set()
         self.unfollowed: set[str] = set()
         self.has_alternatives = False
         self._patterns: set[str] = set()
-        self._unsure: set[int] = set()
         self.values = _count(root)
-        self._walk()
+        self._walk(root)
         self._spread_doubt()
         self._order = self._sorted()
-        self._levels: list[list[Work]] = []
         self._steps_left = MAX_TABLE_STEPS
         self._edges = sum(1 + len([*node.targets()]) for node in self._nodes)
         self.at(0)
 
     def is_schema(self, part: dict[str, Any]) -> bool:
         """Says whether this very object of the schema stands where a schema stands."""
-        return id(part) in self._index
+        return id(part) in self._node_of
 
     def is_unsure(self, part: object) -> bool:
         """Says whether something that this part of the schema asks for is not checked: it takes more than it says."""
-        parts = part if is_array(part) else [part]
-        return any(self._index.get(id(one)) in self._unsure for one in parts)
+        nodes = (self._node_of.get(id(one)) for one in (part if is_array(part) else [part]))
+        return any(node is not None and node.is_unsure for node in nodes)
 
     def at(self, depth: int) -> Work:
         """Gives the cost for each value that lies `depth` levels under the root value.
@@ -206,15 +210,16 @@ class SchemaCost:
         Raises:
             NotCheckable: The table would take too long to make.
         """
-        while len(self._levels) <= depth:
-            above = self._levels[-1] if self._levels else None
-            if above is not None and not any(map(any, above)):
+        costs = self._nodes[0].costs
+        while len(costs) <= depth:
+            if costs and not any(any(node.costs[-1]) for node in self._nodes):
                 return _NO_WORK  # No part of the schema reaches so deep.
             self._steps_left -= self._edges
-            if self._levels and self._steps_left < 0:
+            if costs and self._steps_left < 0:
                 raise NotCheckable("the schema is too large for a value nested this deep")
-            self._levels.append(self._level(above))
-        return self._levels[depth][0]
+            for node in self._order:
+                node.costs.append(_next_cost(node))
+        return costs[depth]
 
     @cached_property
     def most(self) -> Work | None:
@@ -222,26 +227,26 @@ class SchemaCost:
         with suppress(NotCheckable):
             for depth in range(MAX_SOON):
                 if self.at(depth) == _NO_WORK:
-                    return Work(*map(max, zip(*(level[0] for level in self._levels), strict=True)))
+                    return _dearest(self._nodes[0].costs)
         return None
 
     # ---- the graph -------------------------------------------------------------------------------------
 
-    def _walk(self) -> None:
-        self._add(self._root)
+    def _walk(self, root: dict[str, Any]) -> None:
+        self._add(root)
         embeds = has_references = False
         # Grows meanwhile.
-        for position, schema in enumerate(self._schemas):
-            node = self._nodes[position]
-            node.own = self._own(schema, position)
+        for node in self._nodes:
+            schema = node.schema
+            node.own = self._own(node)
             for keyword, applies, part in subschemas(schema):
-                index = self._add(part)
+                target = self._add(part)
                 if applies is Applies.IN_PLACE:
-                    node.in_place.append(index)
+                    node.in_place.append(target)
                 elif applies is Applies.ONE_BELOW:
-                    node.one_below.setdefault(keyword, []).append(index)
+                    node.one_below.setdefault(keyword, []).append(target)
                 elif applies is Applies.ALL_BELOW:
-                    node.all_below.append(index)
+                    node.all_below.append(target)
             named = schema.get("patternProperties")
             if is_object(named):
                 node.all_below += [self._add(_MATCH)] * len(named)
@@ -249,51 +254,53 @@ class SchemaCost:
             if not {"$dynamicRef", "$recursiveRef"}.isdisjoint(schema):
                 raise NotCheckable("it uses $dynamicRef or $recursiveRef")
             identity, reference = schema.get(self._id), schema.get("$ref")
-            embeds |= position > 0 and isinstance(identity, str) and not identity.startswith("#")
+            is_root = node is self._nodes[0]
+            embeds |= not is_root and isinstance(identity, str) and not identity.startswith("#")
             has_references |= "$ref" in schema
             if isinstance(reference, str):
-                target = self._document.resolve(reference, self._document.root)
-                value = None if target is None else target.value
+                found = self._document.resolve(reference, self._document.root)
+                value = None if found is None else found.value
                 if is_object(value):
                     node.in_place.append(self._add(value))
                 elif not isinstance(value, bool):
                     self.unfollowed.add(reference)
-                    self._unsure.add(position)
+                    node.is_unsure = True
         if embeds and has_references:
             raise NotCheckable("it holds another schema document and has references")
-        for schema, node in zip(self._schemas, self._nodes, strict=True):
-            if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
+        for node in self._nodes:
+            if "unevaluatedProperties" in node.schema or "unevaluatedItems" in node.schema:
                 node.in_place *= 2  # What was evaluated is found by evaluating again.
 
-    def _add(self, schema: dict[str, Any]) -> int:
-        index = self._index.get(id(schema))
-        if index is None:
-            index = self._index[id(schema)] = len(self._schemas)
-            self._schemas.append(schema)
-            self._nodes.append(_Node())
-        return index
+    def _add(self, schema: dict[str, Any]) -> _Node:
+        node = self._node_of.get(id(schema))
+        if node is None:
+            node = self._node_of[id(schema)] = _Node(schema)
+            self._nodes.append(node)
+        return node
 
     def _spread_doubt(self) -> None:
         """Adds to what takes more than it says all that applies it."""
-        users: dict[int, list[int]] = {}
-        for index, node in enumerate(self._nodes):
+        users: dict[_Node, list[_Node]] = {}
+        for node in self._nodes:
             for target in node.targets():
-                users.setdefault(target, []).append(index)
-        waiting = [*self._unsure]
+                users.setdefault(target, []).append(node)
+        waiting = [node for node in self._nodes if node.is_unsure]
         while waiting:
-            new = set(users.get(waiting.pop(), ())) - self._unsure
-            self._unsure |= new
-            waiting += new
+            for user in users.get(waiting.pop(), ()):
+                if not user.is_unsure:
+                    user.is_unsure = True
+                    waiting.append(user)
 
     # ---- costs -----------------------------------------------------------------------------------------
 
-    def _own(self, schema: dict[str, Any], position: int) -> Work:
+    def _own(self, node: _Node) -> Work:
         """Gives the cost of a schema object's own keywords."""
+        schema = node.schema
         steps, text = 1, 0
         for keyword, value in schema.items():
             steps += 1
             if (id(schema), keyword) in self.odd:
-                self._unsure.add(position)
+                node.is_unsure = True
             if keyword in ("enum", "const"):
                 # Comparing objects takes about ten times as long as comparing texts.
                 steps += _count(value) * 5
@@ -302,7 +309,7 @@ class SchemaCost:
             if keyword == "pattern" and isinstance(value, str):
                 text += self._automaton(value)
                 if value in self.unusable:
-                    self._unsure.add(position)
+                    node.is_unsure = True
             elif keyword in ("minLength", "maxLength"):
                 text += 1
             elif keyword == "patternProperties" and is_object(value):
@@ -315,48 +322,43 @@ class SchemaCost:
     def _automaton(self, pattern: str) -> int:
         if pattern not in self._patterns:
             self._patterns.add(pattern)
-            if len(self._patterns) > MAX_PATTERNS or not is_usable(pattern):
+            if len(self._patterns) > MAX_PATTERNS or _checker(pattern) is None:
                 self.unusable.add(pattern)
         return 0 if pattern in self.unusable else states(pattern) * _STATE_STEPS
 
-    def _sorted(self) -> list[int]:
+    def _sorted(self) -> list[_Node]:
         """Gives the schema objects, each after those that it applies in place."""
-        waiting = [0] * len(self._nodes)
-        users: list[list[int]] = [[] for _ in self._nodes]
-        for index, node in enumerate(self._nodes):
-            waiting[index] = len(node.in_place)
-            for target in node.in_place:
-                users[target].append(index)
-        order = [index for index, count in enumerate(waiting) if count == 0]
-        lengths = [1] * len(self._nodes)
-        for index in order:
-            for user in users[index]:
-                lengths[user] = max(lengths[user], lengths[index] + 1)
-                waiting[user] -= 1
-                if waiting[user] == 0:
-                    order.append(user)
-        if len(order) < len(self._nodes):
-            raise NotCheckable("it applies itself to the same value without end")
-        self.in_place_depth = max(lengths)
+        try:
+            order = [*TopologicalSorter({node: node.in_place for node in self._nodes}).static_order()]
+        except CycleError:
+            raise NotCheckable("it applies itself to the same value without end") from None
+        depths: dict[_Node, int] = {}
+        for node in order:
+            depths[node] = 1 + max(map(depths.__getitem__, node.in_place), default=0)
+        self.in_place_depth = max(depths.values())
         """Counts the longest chain of schema objects that apply to one value."""
         if self.in_place_depth > MAX_IN_PLACE:
             raise NotCheckable(f"over {MAX_IN_PLACE} of its parts are nested on one value")
         return order
 
-    def _level(self, above: list[Work] | None) -> list[Work]:
-        costs = [Work()] * len(self._nodes)
-        for index in self._order:
-            node = self._nodes[index]
-            parts = [costs[target] for target in node.in_place]
-            if above is None:
-                parts.append(node.own)
-            else:
-                parts += [above[target] for target in node.all_below]
-                for targets in node.one_below.values():
-                    # No value meets two of them: it costs what the dearest does.
-                    parts.append(Work(*map(max, zip(*(above[target] for target in targets), strict=True))))
-            costs[index] = Work(*(min(sum(part), _CEILING) for part in zip(Work(), *parts, strict=True)))
-        return costs
+
+def _next_cost(node: _Node) -> Work:
+    """Gives what a value costs a level deeper than those that are known; what is applied in place is known there."""
+    depth = len(node.costs)
+    parts = [target.costs[depth] for target in node.in_place]
+    if depth == 0:
+        parts.append(node.own)
+    else:
+        parts += [target.costs[depth - 1] for target in node.all_below]
+        # No value meets two of one keyword: it costs what the dearest does.
+        parts += [
+            _dearest([target.costs[depth - 1] for target in targets]) for targets in node.one_below.values()
+        ]
+    return Work(*(min(sum(part), _CEILING) for part in zip(Work(), *parts, strict=True)))
+
+
+def _dearest(costs: list[Work]) -> Work:
+    return Work(*map(max, zip(*costs, strict=True)))
 
 
 def _count(value: Any) -> int:
@@ -407,11 +409,6 @@ def states(pattern: str) -> int:
     return sum(groups)
 
 
-def is_usable(pattern: str) -> bool:
-    """Says whether a pattern can be matched in bounded time."""
-    return _checker(pattern) is not None
-
-
 def matches(pattern: str, text: str) -> bool:
     """Says whether a usable pattern is found in a text; False for one that is not usable."""
     checker = _checker(pattern)
@@ -420,6 +417,7 @@ def matches(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _checker(pattern: str) -> jsonschema_rs.Validator | None:
+    """Gives what matches a pattern; None where it cannot be matched in bounded time."""
     if len(pattern) > MAX_CHARS or states(pattern) > MAX_STATES:
         return None
     try:

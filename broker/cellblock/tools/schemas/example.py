@@ -64,9 +64,7 @@ _IMPLIED: Final = (
 """Maps keywords to the kind of value that they are about."""
 
 
-def minimal_example(
-    schema: Mapping[str, Any] | bool | None, validator: InputValidator | None = None
-) -> Any | None:
+def minimal_example(schema: Mapping[str, Any] | bool | None, validator: InputValidator) -> Any | None:
     """Finds a small payload that fits a schema, or None where none was found.
 
     `examples` of the schema come first, whole or put together from those of its required properties, along with
@@ -74,11 +72,10 @@ def minimal_example(
 
     Args:
         schema: A JSON Schema; None and `{}` accept anything, for which `{}` is the example.
-        validator: The schema's validator, where there is one already.
+        validator: The schema's validator.
     """
     if not schema or schema is True:
         return None if schema is False else {}
-    validator = validator or InputValidator(schema)
     if not validator.is_checking:
         return None
     for candidate in _candidates(dict(schema)):

@@ -4,7 +4,7 @@ specification, sections 7.2 and 7.3)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -14,6 +14,7 @@ from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from cellblock.base.errors import counted, shorten
 from cellblock.base.json import inside, is_array, is_object, pointer_of
+from cellblock.base.suggest import nearest_names
 
 MAX_CHARS: Final = 120
 """Sets the longest `expected` or `received`, in characters."""
@@ -315,19 +316,10 @@ def _at(value: Any, path: Iterable[str | int]) -> Any:
         return None
 
 
-NearMisses = Callable[[str, Sequence[str]], Sequence[str]]
-"""Gives the candidates most like a name, the likest first."""
-
-
-def corrective_hint(violation: Violation, near: NearMisses) -> str:
-    """Gives one sentence that says what to change; names the near miss where there is one.
-
-    Args:
-        violation: What is wrong.
-        near: Finds near misses; gets `violation.name` and `violation.candidates`.
-    """
+def corrective_hint(violation: Violation) -> str:
+    """Gives one sentence that says what to change; names the near miss where there is one."""
     name, path = violation.name, violation.path
-    likely = near(name, violation.candidates) if name is not None and violation.candidates else ()
+    likely = nearest_names(name, violation.candidates) if name is not None and violation.candidates else ()
     if violation.keyword in ("required", "dependentRequired"):
         if likely:
             return f"Rename {literal(likely[0])} to {literal(name or '')}."

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -116,6 +117,66 @@ class Allowance:
         self._steps -= steps
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """Holds what values are checked by, and what that costs; nothing of a boolean schema."""
+
+    checker: jsonschema_rs.Validator
+    cost: SchemaCost | None = None
+
+    def work(self, levels: list[Level]) -> tuple[int, int]:
+        """Gives the keyword steps on a value of this size, and those for its texts and arrays.
+
+        Raises:
+            NotCheckable: They are too many, or too deep.
+        """
+        cost = self.cost
+        if cost is None:  # A boolean schema.
+            return 1, 0
+        if cost.in_place_depth * len(levels) > MAX_NESTED:
+            raise NotCheckable("schema and input together are nested too deep")
+        steps = more = 0
+        for depth, level in enumerate(levels):
+            work = cost.at(depth)
+            steps += work.steps * level.values
+            more += work.text * level.chars // _TEXT_DIVISOR + work.unique * level.squares * _PAIR_STEPS
+        return steps, more
+
+    def explained(self, schema: Any, value: Any, levels: list[Level]) -> Violation:
+        """Says why a value of this size does not fit the schema."""
+        checker, cost = self.checker, self.cost
+        if self._can_be_explained(levels):
+            return explain(_native(checker.iter_errors, value), schema, value) or UNCLEAR
+        # Collecting errors copies and repeats parts of the value.
+        cut: set[tuple[str | int, ...]] = set()
+        short = abridged(value, (), cut)
+        if self._can_be_explained(measured(short)):
+            found = explain(
+                _native(checker.iter_errors, short),
+                schema,
+                value,
+                lambda path, keyword: path not in cut or keyword not in _SIZE_KEYWORDS,
+            )
+            if found is not None:
+                return found
+        if cost is not None and not cost.has_alternatives:
+            # Without alternatives, the first error is found without collecting any other.
+            try:
+                _native(checker.validate, value)
+            except jsonschema_rs.ValidationError as error:
+                return explain([error], schema, value) or UNCLEAR
+        return UNCLEAR
+
+    def _can_be_explained(self, levels: list[Level]) -> bool:
+        try:
+            return (
+                sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS
+                and self.work(levels)[0] <= MAX_EXPLAINED
+            )
+        except NotCheckable:
+            return False
+
+
 class InputValidator:
     """Checks values against one schema; compiles it at the first call.
 
@@ -140,18 +201,12 @@ class InputValidator:
         self._schema = schema
         self._label = label
         self._subject = subject
-        self._compiled = False
         self._warned = False
-        self._draft = _DEFAULT_DRAFT
-        self._cost: SchemaCost | None = None
-        self._full: jsonschema_rs.Validator | None = None
-        self._bare: Any = None
 
     @property
     def is_checking(self) -> bool:
         """Says whether values are checked at all; False for a schema that cannot be."""
-        self._compile()
-        return self._full is not None
+        return self._compiled is not None
 
     def check(self, value: Any, allowance: Allowance | None = None) -> Violation | None:
         """Judges plain JSON data (dict, list, str, int, float, bool, None); never changes it, never raises.
@@ -170,18 +225,18 @@ class InputValidator:
         Raises:
             NotCheckable: It is. A schema that can never be checked raises nothing.
         """
-        self._compile()
-        checker = self._full
-        if checker is None:
+        compiled = self._compiled
+        if compiled is None:
             return UNCLEAR if self._strict and self.why_not else None
         levels = measured(value) if allowance is None else allowance.levels()
-        steps = sum(self._work(levels))
+        steps = sum(compiled.work(levels))
         if steps > MAX_STEPS:
             raise NotCheckable("it could take too long")
         if allowance is not None:
             allowance.take(steps)
         try:
-            return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
+            is_valid = _native(compiled.checker.is_valid, value)
+            return None if is_valid else compiled.explained(self._schema, value, levels)
         except ValueError as error:
             return self._unchecked(error)
 
@@ -192,10 +247,8 @@ class InputValidator:
             value: Plain JSON data that nests within `MAX_LEVELS`.
             size: The bytes.
         """
-        if not self._compiled:
-            self._compile()
-        checker, cost = self._full, self._cost
-        if checker is None or cost is None or (most := cost.most) is None:
+        compiled = self._compiled
+        if compiled is None or (cost := compiled.cost) is None or (most := cost.most) is None:
             return False
         values = size // 2 + 1
         # Each key counts at its object and below.
@@ -204,7 +257,7 @@ class InputValidator:
         if values > MAX_VALUES or not is_flat or most.unique or steps > MAX_STEPS:
             return False
         try:
-            return _native(checker.is_valid, value)
+            return _native(compiled.checker.is_valid, value)
         except (NotCheckable, ValueError):
             return False
 
@@ -216,127 +269,62 @@ class InputValidator:
         self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
         return None
 
-    def _explain(self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level]) -> Violation:
-        if self._can_be_explained(levels):
-            return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
-        # Collecting errors copies and repeats parts of the value.
-        cut: set[tuple[str | int, ...]] = set()
-        short = abridged(value, (), cut)
-        if self._can_be_explained(measured(short)):
-            found = explain(
-                _native(checker.iter_errors, short),
-                self._bare,
-                value,
-                lambda path, keyword: path not in cut or keyword not in _SIZE_KEYWORDS,
-            )
-            if found is not None:
-                return found
-        if self._cost is not None and not self._cost.has_alternatives:
-            # Without alternatives, the first error is found without collecting any other.
-            try:
-                _native(checker.validate, value)
-            except jsonschema_rs.ValidationError as error:
-                return explain([error], self._bare, value) or UNCLEAR
-        return UNCLEAR
-
-    def _can_be_explained(self, levels: list[Level]) -> bool:
-        try:
-            return (
-                sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS
-                and self._work(levels)[0] <= MAX_EXPLAINED
-            )
-        except NotCheckable:
-            return False
-
-    def _work(self, levels: list[Level]) -> tuple[int, int]:
-        """Gives the keyword steps on a value of this size, and those for its texts and arrays.
-
-        Raises:
-            NotCheckable: They are too many, or too deep.
-        """
-        cost = self._cost
-        if cost is None:  # A boolean schema.
-            return 1, 0
-        if cost.in_place_depth * len(levels) > MAX_NESTED:
-            raise NotCheckable("schema and input together are nested too deep")
-        steps = more = 0
-        for depth, level in enumerate(levels):
-            work = cost.at(depth)
-            steps += work.steps * level.values
-            more += work.text * level.chars // _TEXT_DIVISOR + work.unique * level.squares * _PAIR_STEPS
-        return steps, more
-
     # ---- compiling -------------------------------------------------------------------------------------
 
-    def _compile(self) -> None:
-        if self._compiled:
-            return
-        self._compiled = True
+    @cached_property
+    def _compiled(self) -> _Compiled | None:
         schema = self._schema
         try:
             if isinstance(schema, bool):
-                self._bare = schema
-                self._full = jsonschema_rs.Draft202012Validator(schema)
-            elif schema:
-                root = schema if isinstance(schema, dict) else dict(schema)
-                draft = _draft_of(root)
-                if draft is None:
-                    raise NotCheckable("its $schema is no known draft")
-                self._schema = root
-                unstated = "$schema" not in root and not self._strict
-                self._compile_as(root, (draft, *_UNSTATED) if unstated else (draft,))
-                self._bare = root
+                return _Compiled(jsonschema_rs.Draft202012Validator(schema))
+            if not schema:
+                return None
+            self._schema = root = schema if isinstance(schema, dict) else dict(schema)
+            draft = _draft_of(root)
+            if draft is None:
+                raise NotCheckable("its $schema is no known draft")
+            unstated = "$schema" not in root and not self._strict
+            return self._compiled_as(root, (draft, *_UNSTATED) if unstated else (draft,))
         except (NotCheckable, ValueError) as error:
             reason = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
             self.why_not = reason[:300]
             self._warn(
-                f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
+                f"{self._subject} of {self._label} is never checked against its schema: {self.why_not}"
             )
-            self._full = self._cost = None
+            return None
 
-    def _compile_as(
+    def _compiled_as(
         self,
         root: dict[str, Any],
         drafts: tuple[str, ...],
         odd: Mapping[tuple[int, str], str] = MappingProxyType({}),
-    ) -> None:
+    ) -> _Compiled:
         """Compiles for the first draft in which the schema is valid, without the keywords that are odd in all of them;
         the error is that of the first."""
-        refused: jsonschema_rs.ValidationError | None = None
-        cost = None
+        refused: list[tuple[jsonschema_rs.ValidationError, SchemaCost]] = []
         for draft in drafts:
-            self._draft = draft
-            cost = self._cost = SchemaCost(root, draft4=draft == "draft-04", odd=odd.keys())
+            cost = SchemaCost(root, draft4=draft == "draft-04", odd=odd.keys())
             if self._strict and cost.unusable:
                 raise NotCheckable("one of its patterns cannot be used")
             if self._strict and cost.unfollowed:
                 raise NotCheckable(_leads_away(cost))
             try:
-                self._full = self._made(cost)
+                checker = self._made(root, cost, draft)
             except jsonschema_rs.ValidationError as error:
-                refused = refused or error
-            else:
-                if cost.unfollowed or odd:
-                    why = (
-                        _leads_away(cost)
-                        if cost.unfollowed
-                        else f"no draft has its {next(iter(odd.values()))}"
-                    )
-                    self._warn(f"{self._subject} of {self._label} is checked in part: {why}")
-                return
-        if cost is not None and refused is not None:
-            place = refused.instance_path
-            found = _odd_keyword(root, place, cost)
-            if (
-                self._strict
-                or found is None
-                or found in odd
-                or (len(odd) + 1) * cost.values > MAX_SCHEMA_VALUES
-            ):
-                raise refused
-            self._compile_as(root, drafts, {**odd, found: shorten(pointer_of(place))})
+                refused.append((error, cost))
+                continue
+            if cost.unfollowed or odd:
+                why = _leads_away(cost) if cost.unfollowed else f"no draft has its {next(iter(odd.values()))}"
+                self._warn(f"{self._subject} of {self._label} is checked in part: {why}")
+            return _Compiled(checker, cost)
+        first, last = refused[0][0], refused[-1][1]
+        place = first.instance_path
+        found = None if self._strict else _odd_keyword(root, place, last)
+        if found is None or found in odd or (len(odd) + 1) * last.values > MAX_SCHEMA_VALUES:
+            raise first
+        return self._compiled_as(root, drafts, {**odd, found: shorten(pointer_of(place))})
 
-    def _made(self, cost: SchemaCost) -> jsonschema_rs.Validator:
+    def _made(self, root: dict[str, Any], cost: SchemaCost, draft: str) -> jsonschema_rs.Validator:
         """Compiles the schema without its annotations and what cannot be checked of it."""
 
         def copied(part: Any) -> Any:
@@ -347,34 +335,19 @@ class InputValidator:
             if not cost.is_schema(part):
                 return {key: copied(item) for key, item in part.items()}
             nullable = part.get("nullable") is True and not self._strict
-            dropped = self._unchecked_keywords(cost, part)
+            dropped = _unchecked_keywords(cost, part, draft)
             items = {key: item for key, item in part.items() if key not in dropped}
             return {key: copied(item) for key, item in (_with_null(items) if nullable else items).items()}
 
         return _native(
-            lambda: _CHECKERS[self._draft](
-                copied(self._schema),
+            lambda: _CHECKERS[draft](
+                copied(root),
                 validate_formats=False,
                 pattern_options=PATTERN_OPTIONS,
                 offline=True,
                 mask="the value",
             )
         )
-
-    def _unchecked_keywords(self, cost: SchemaCost, schema: dict[str, Any]) -> set[str]:
-        dropped = {*_IGNORED, *(keyword for keyword in schema if (id(schema), keyword) in cost.odd)}
-        pattern, reference = schema.get("pattern"), schema.get("$ref")
-        if isinstance(pattern, str) and pattern in cost.unusable:
-            dropped.add("pattern")
-        if isinstance(reference, str) and reference in cost.unfollowed:
-            # Up to draft 7, a reference hides all keywords beside it.
-            dropped |= schema.keys() if self._draft.startswith("draft") else {"$ref"}
-        for keyword, unchecked in _NARROWING.items():
-            if keyword in schema and cost.is_unsure(schema[keyword]):
-                dropped.update(unchecked)
-        if cost.is_unsure(schema):
-            dropped |= {"unevaluatedProperties", "unevaluatedItems"}
-        return dropped
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -395,6 +368,22 @@ def _draft_of(schema: dict[str, Any]) -> str | None:
     if not isinstance(address, str) or "json-schema.org/" not in address[:64]:
         return None
     return next((draft for draft in _CHECKERS if f"/{draft}/schema" in address[:64]), None)
+
+
+def _unchecked_keywords(cost: SchemaCost, schema: dict[str, Any], draft: str) -> set[str]:
+    dropped = {*_IGNORED, *(keyword for keyword in schema if (id(schema), keyword) in cost.odd)}
+    pattern, reference = schema.get("pattern"), schema.get("$ref")
+    if isinstance(pattern, str) and pattern in cost.unusable:
+        dropped.add("pattern")
+    if isinstance(reference, str) and reference in cost.unfollowed:
+        # Up to draft 7, a reference hides all keywords beside it.
+        dropped |= schema.keys() if draft.startswith("draft") else {"$ref"}
+    for keyword, unchecked in _NARROWING.items():
+        if keyword in schema and cost.is_unsure(schema[keyword]):
+            dropped.update(unchecked)
+    if cost.is_unsure(schema):
+        dropped |= {"unevaluatedProperties", "unevaluatedItems"}
+    return dropped
 
 
 def _with_null(schema: dict[str, Any]) -> dict[str, Any]:

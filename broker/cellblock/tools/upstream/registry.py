@@ -474,11 +474,11 @@ class Registry:
         """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or `RawJson`.
 
         Raises:
-            ToolNotFound: The Python tool does not exist, or the server's session is closed.
+            ToolNotFound: The server's session is closed.
         """
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
-            return self._python.caller(tool.tool_name, origin.account)
+            return partial(self._python.call, self._local[tool.tool_name], account=origin.account)
         if self._scripts is not None and server.is_scripts:
             call = self._scripts[1]
             return lambda arguments: call(tool, arguments, origin)

@@ -83,11 +83,6 @@ class TypeChecker:
             return "isolation is required, and there is no bubblewrap for the compiler"
         return absent
 
-    @property
-    def pid(self) -> int | None:
-        """Returns the process id of the warm compiler's outermost process, or None when there is none."""
-        return self._session.pid if self._session is not None else None
-
     def warm_up(self) -> None:
         """Starts the compiler in the background. Needs no answer: a check starts what is not there."""
         lost = self._session is None or self._session.lost is not None
@@ -283,7 +278,7 @@ class TypeChecker:
 
     async def _started_session(self, *, wrapped: bool) -> CompilerSession:
         try:
-            session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
+            session = CompilerSession(wrapped=wrapped, folder=self._folder)
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
         try:

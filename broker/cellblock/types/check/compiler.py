@@ -20,7 +20,7 @@ import re
 import resource
 import sys
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -64,14 +64,6 @@ _INSIDE: Final = "/typescript"
 _WORKSPACE_INSIDE: Final = "/workspace"
 
 
-class Launch(NamedTuple):
-    """Says how to start one compiler; the order's descriptors must be closed here after the spawn."""
-
-    order: SpawnRequest
-    workspace_uri: str
-    wrapped: bool
-
-
 def version(folder: Path = FOLDER) -> str | None:
     """Gives the version of the compiler that `folder` holds, or None when there is none."""
     try:
@@ -93,14 +85,13 @@ def can_wrap() -> bool:
     return sys.platform.startswith("linux") and bubblewrap.find_binary() is not None
 
 
-def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
-    """Says how to start the compiler as a language server on its standard streams. Raises OSError."""
+def _order(*, wrapped: bool, folder: Path) -> SpawnRequest:
+    """Says how to start the compiler as a language server on its standard streams; the descriptors must be closed here
+    after the spawn. Raises OSError."""
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
         argv = lifetime.dying_with_this([str(folder / BINARY), "--lsp", "--stdio"])
-        return Launch(
-            SpawnRequest(argv, env, preexec=lifetime.child_setup()), WORKSPACE.as_uri(), wrapped=False
-        )
+        return SpawnRequest(argv, env, preexec=lifetime.child_setup())
     binary = bubblewrap.find_binary()
     if binary is None:
         raise FileNotFoundError("there is no bwrap")
@@ -115,7 +106,7 @@ def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
     program = syscall_lists.filter_program("tsc", version(folder))
     fds = () if program is None else (bubblewrap.open_filter(program),)
     argv = [binary, *(part for fd in fds for part in ("--seccomp", str(fd))), *arguments]
-    return Launch(SpawnRequest(argv, env, fds), f"file://{_WORKSPACE_INSIDE}", wrapped=True)
+    return SpawnRequest(argv, env, fds)
 
 
 def limit(pid: int) -> None:
@@ -223,7 +214,8 @@ class CompilerSession:
     """Runs a language server. Implements `ProcessEvents`.
 
     Args:
-        launch: How to start it; its descriptors are closed here.
+        wrapped: Whether bubblewrap is around it.
+        folder: Where the build has put it.
 
     Attributes:
         checks: Counts the scripts that it was given.
@@ -233,9 +225,9 @@ class CompilerSession:
         OSError: It cannot be spawned.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self._wrapped = launch.wrapped
-        self.workspace_uri = launch.workspace_uri
+    def __init__(self, *, wrapped: bool, folder: Path) -> None:
+        self._wrapped = wrapped
+        self.workspace_uri = f"file://{_WORKSPACE_INSIDE}" if wrapped else WORKSPACE.as_uri()
         self._decoder = Decoder()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
@@ -243,7 +235,7 @@ class CompilerSession:
         self.checks = 0
         self.lost: str | None = None
         self._exited = asyncio.Event()
-        order = launch.order
+        order = _order(wrapped=wrapped, folder=folder)
         try:
             self._process = DenoProcess(Launcher(alone=True), order, self, max_unsent_bytes=MAX_UNSENT_BYTES)
         finally:

@@ -112,7 +112,7 @@ async def find_faults(
     observed: Mapping[str, ToolOutput],
     warm: CompilerSession,
 ) -> tuple[TypeFault, ...]:
-    """Gives the faults of a script, at most `MAX_SHOWN`.
+    """Gives the faults of a script, at most `MAX_SHOWN` beside those that values of the run decide.
 
     Args:
         counted: The complaints that count.
@@ -134,7 +134,8 @@ async def find_faults(
     answers = await asyncio.gather(*(warm.described_at(at, script.typescript) for at in places_asked))
     described = dict(zip(places_asked, answers, strict=True))
     for complaint, times in distinct:
-        if len(faults) >= MAX_SHOWN:
+        # Of what the values of the run decide, few count.
+        if sum(not fault.about.texts[0] for fault in faults) >= MAX_SHOWN:
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)

@@ -32,6 +32,13 @@ COMPLAINED: Final = (
         "",
     ),
     (
+        r"types 'boolean' and '[^']+' have no overlap",
+        r"!(?P<negated>[\w$.]+)\s*===\s*(?P<value>[^\s=].*)",
+        "`!` comes first: true or false is compared with `{value}`.",
+        "Write `{negated} !== {value}`.",
+        "",
+    ),
+    (
         r"types '(?P<one>string|number|boolean)' and '(?P<other>string|number|boolean)' have no overlap",
         r"(?!.*(?:''|\"\"|!=)).*===.*",
         "A {one} never equals a {other}.",
@@ -159,7 +166,7 @@ RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is mi
 """Is found in what the compiler says of a variable that is given a value of another type, where it is assigned to."""
 
 _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
-_IS_TEXT: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: string(?!\[| [|&])"
+_IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: %s(?!\[| [|&])"
 
 WRITTEN: Final = {
     "ordered": (
@@ -215,7 +222,7 @@ WRITTEN: Final = {
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",
         "Add `Number(…)` of it.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "keyed": (
         "`for … in` gives the numbers of the elements.",
@@ -225,7 +232,7 @@ WRITTEN: Final = {
     "listed": (
         "`{0}` is text: its single characters are read.",
         "If it holds JSON, use `JSON.parse` first.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "promised": (
         "`{0}` does not wait for an async callback: its promise counts as true.",
@@ -265,12 +272,12 @@ WRITTEN: Final = {
     "texted": (
         "`{0}` is text, never a number.",
         "Convert it: `Number(….{0})`.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "figured": (
         "`{0}` is a number, never text.",
         "Use it as it is.",
-        r"'value': [\"']\(\w+\) [\w$.]+: number(?!\[| [|&])",
+        _IS % "number",
     ),
     "never": (
         "`{0}` is declared to be always there, and never null.",
@@ -280,22 +287,22 @@ WRITTEN: Final = {
     "numeric": (
         '`{0}` is a number in a text: texts are compared letter by letter, "10" before "9".',
         "Compare `Number(….{0})`.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "appended": (
         "`{0}` is text: the number is appended to it.",
         "Add to `Number(….{0})`.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "dated": (
         "`{0}` is text: a number is appended to it, which makes no date.",
         "Add to its time: `new Date(Date.parse(….{0}) + …)`.",
-        _IS_TEXT,
+        _IS % "string",
     ),
     "wordy": (
         "`{0}` is text and no number: to subtract it gives NaN.",
         "Take times of dates, `Date.parse(….{0})`; order texts with `a.{0}.localeCompare(b.{0})`.",
-        _IS_TEXT,
+        rf"{_IS % 'string'}|\(property\) [\w$.]+: \\?[\"'](?=[^\n]*\|)",
     ),
     "unseeded": (
         "`reduce` without a first value begins with an element, which is an object.",
@@ -313,7 +320,7 @@ WRITTEN: Final = {
         r": \{\}[\"']\}",
     ),
     "spliced": (
-        "`{0}` while `forEach` goes on makes it skip elements.",
+        "`splice` while a loop goes over the same list makes it skip elements.",
         "Make another list: `.filter(…)`.",
         "",
     ),
@@ -322,12 +329,59 @@ WRITTEN: Final = {
         "Compare `.getTime()` of Dates, `.length` of lists.",
         "",
     ),
+    "both": (
+        "It cannot equal both texts: the condition is never true.",
+        "Join them with `||`.",
+        "",
+    ),
+    "neither": (
+        "It always differs from one of both texts: the condition is always true.",
+        "Join them with `&&`.",
+        "",
+    ),
+    "placed": (
+        "`{0}` gives a place, 0 for the first, and -1, which counts as true, where there is none.",
+        "Use `.includes(…)`, or `.some(…)`.",
+        "",
+    ),
+    "among": (
+        "`in` asks for the number of an element: `{0}` is an array.",
+        "Use `.{0}.includes(…)`.",
+        _IS_ARRAY,
+    ),
+    "beyond": (
+        "`{0}` has nothing at its length: the elements begin with 0.",
+        "Read the last one with `{0}.at(-1)`.",
+        "",
+    ),
+    "misdated": (
+        "`{0}` is a date that, as a text, is not ordered by its time.",
+        "Compare times, such as `Date.parse(….{0})`.",
+        _IS % "string",
+    ),
+    "seconds": (
+        "`{0}` counts seconds, and a Date milliseconds: it would be in 1970.",
+        "Multiply it: `….{0} * 1000`.",
+        _IS % "number",
+    ),
+    "zoned": (
+        "`{0}` has times of other zones: as texts, they are not ordered by their time.",
+        "Compare times: `Date.parse(….{0})`.",
+        _IS % "string",
+    ),
 }
 """Maps what `QUERY` captures to what is wrong, what to write, and a pattern that is found in how the compiler
 describes the place; `{0}` stands for the text."""
 
-OF_TEXTS: Final = frozenset(["appended", "numeric", "wordy"])
-"""Names those that count where a field's texts are numbers: all of them, or none for `wordy`."""
+OF_TEXTS: Final = {
+    "appended": "numbers",
+    "numeric": "numbers",
+    "wordy": "words",
+    "misdated": "dates",
+    "seconds": "seconds",
+    "zoned": "zones",
+}
+"""Names those that count only where a field had such values in the run."""
 
 QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @ordered)
@@ -515,6 +569,78 @@ QUERY: Final = r"""
  left: (member_expression property: (property_identifier) @dated) operator: "+"
  right: [(number) (binary_expression left: (number)) (binary_expression right: (number))])))
 
+((binary_expression left: (member_expression property: (property_identifier) @misdated)
+  operator: ["<" "<=" ">" ">="])
+ (#not-match? @misdated "^(length|size)$"))
+
+((binary_expression operator: ["<" "<=" ">" ">="]
+  right: (member_expression property: (property_identifier) @misdated))
+ (#not-match? @misdated "^(length|size)$"))
+
+((binary_expression left: (member_expression property: (property_identifier) @zoned)
+  operator: ["<" "<=" ">" ">="] right: (member_expression property: (property_identifier) @other))
+ (#eq? @zoned @other))
+
+((call_expression function: (member_expression
+   object: (member_expression property: (property_identifier) @misdated @zoned)
+   property: (property_identifier) @compare)
+  arguments: (arguments . (member_expression property: (property_identifier) @other) .))
+ (#eq? @compare "localeCompare") (#eq? @misdated @other))
+
+((call_expression function: (member_expression object: (call_expression
+   function: (member_expression property: (property_identifier) @map)
+   arguments: (arguments . (arrow_function body: (member_expression property: (property_identifier) @misdated @zoned))))
+   property: (property_identifier) @sort) arguments: (arguments) @none)
+ (#eq? @map "map") (#match? @sort "^(sort|toSorted)$") (#match? @none "^\\(\\s*\\)$"))
+
+((new_expression constructor: (identifier) @date arguments: (arguments . [
+  (member_expression property: (property_identifier) @seconds)
+  (subscript_expression index: (string) @seconds)] .))
+ (#eq? @date "Date"))
+
+((binary_expression left: (member_expression property: (property_identifier) @seconds)
+  operator: ["<" "<=" ">" ">="] right: (_) @now)
+ (#match? @now "^(Date\\.now|Date\\.parse|new Date)\\b") (#not-match? @now "/ *\\(?1(000|e3|_000)\\b"))
+
+((binary_expression left: (_) @now operator: "-" right: (member_expression property: (property_identifier) @seconds))
+ (#match? @now "^(Date\\.now|Date\\.parse|new Date)\\b") (#not-match? @now "/ *\\(?1(000|e3|_000)\\b"))
+
+((binary_expression left: (binary_expression left: (_) @first operator: "===" right: (string) @one) operator: "&&"
+   right: (binary_expression left: (_) @second operator: "===" right: (string) @other)) @both
+ (#eq? @first @second) (#match? @first "^[\\w$.?]+$") (#not-eq? @one @other))
+
+((binary_expression left: (binary_expression left: (_) @first operator: "!==" right: (string) @one) operator: "||"
+   right: (binary_expression left: (_) @second operator: "!==" right: (string) @other)) @neither
+ (#eq? @first @second) (#match? @first "^[\\w$.?]+$") (#not-eq? @one @other))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (call_expression
+   function: (member_expression property: (property_identifier) @placed)))))
+ (#match? @each "^(every|filter|find(Index|Last)?|some)$") (#match? @placed "^(findIndex|indexOf|search)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (binary_expression left: (string) operator: "in"
+   right: (member_expression property: (property_identifier) @among)))))
+ (#match? @each "^(every|filter|find(Index|Last)?|some)$"))
+
+((variable_declarator value: (subscript_expression object: (_) @beyond
+  index: (member_expression object: (_) @same property: (property_identifier) @length)))
+ (#eq? @length "length") (#eq? @beyond @same))
+
+((member_expression object: (subscript_expression object: (_) @beyond
+  index: (member_expression object: (_) @same property: (property_identifier) @length)))
+ (#eq? @length "length") (#eq? @beyond @same))
+
+((for_in_statement left: (identifier) operator: "of" right: (identifier) @list) @spliced
+ (#match? @spliced "^for *\\((const|let|var) \\w{1,60} of (\\w{1,60})\\)(.|\n)*\\b\\2\\.splice\\([^,\n]{1,60}, 1\\)")
+ (#not-match? @spliced "\\b(break|return)\\b"))
+
+((for_statement body: (_)) @spliced
+ (#match? @spliced "^for *\\(let (\\w{1,60}) = 0; \\1 < (\\w{1,60})\\.length;(.|\n)*\\b\\2\\.splice\\(\\1, 1\\)")
+ (#not-match? @spliced "\\b(break|return)\\b|\\w ?--|--\\w|- ?1\\b|-= ?1"))
+
+(binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
+
 (binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
 
 (binary_expression operator: "-" right: (member_expression property: (property_identifier) @wordy))
@@ -522,6 +648,11 @@ QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @unseeded)
   arguments: (arguments . (arrow_function body: (binary_expression operator: "+")) .))
  (#eq? @unseeded "reduce"))
+
+((call_expression function: (member_expression property: (property_identifier) @unseeded)
+  arguments: (arguments . (arrow_function body: (statement_block)) @callback .))
+ (#eq? @unseeded "reduce")
+ (#match? @callback "^\\(?(\\w{1,60}),[^)]{1,60}\\) *=> *\\{\\s*\\1\\[[A-Za-z_][^\\]]*\\] *([-+]|\\?\\?)?=[^=]"))
 
 (binary_expression left: (string) operator: "+"
  right: [(identifier) @glued (member_expression property: (property_identifier) @glued)])

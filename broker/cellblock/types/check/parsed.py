@@ -328,9 +328,9 @@ class JsonTexts:
 
 
 def _is_by_character(read: Node) -> bool:
-    """Says whether a loop compares what it takes with single characters."""
+    """Says whether a loop compares what it takes with single characters, or has it for a key."""
     name, body = text_of(field(read.parent, "left")), field(read.parent, "body")
-    compared = rb"(?<![\w$.])%s\s*+[!=]==?\s*+([\"'`])\\?.\1" % re.escape(name)
+    compared = rb"(?<![\w$.])%s\s*+[!=]==?\s*+([\"'`])\\?.\1|\[%s\]" % ((re.escape(name),) * 2)
     return bool(name) and body is not None and re.search(compared, body.text or b"") is not None
 
 

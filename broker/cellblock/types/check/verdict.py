@@ -224,9 +224,8 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
-    texts: tuple[str, bool] = ("", True)
-    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
-    count."""
+    texts: tuple[str, str] = ("", "")
+    """Names the field whose values this is about, and says what they must be for it to count."""
 
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
@@ -322,7 +321,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                     receiver=text if name == "never" else "",
                     hint=hint.format(text),
                     absent="length" if name == "sized" else "",
-                    texts=(text if name in OF_TEXTS else "", name != "wordy"),
+                    texts=(text, OF_TEXTS[name]) if name in OF_TEXTS else ("", ""),
                     described=described,
                 )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, NamedTuple, cast
+from collections.abc import Collection
+from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from cellblock.base.json import is_object
 from cellblock.types.learning.render import changes
 from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, of_all, refreshed, shared
 
@@ -217,25 +218,22 @@ class Observation(Struct, frozen=True, omit_defaults=True):
 
 
 def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:
-    """Gives the key of a tool. A lone surrogate has no place in a database: such a name is kept in its escaped form."""
-    server, tool = (text.encode("utf-8", "backslashreplace").decode("utf-8") for text in (server, tool))
+    """Gives the key of a tool. A lone surrogate has no place in a database, nor has NUL in PostgreSQL: such a name is
+    kept in its escaped form."""
+    server, tool = (
+        text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+        for text in (server, tool)
+    )
     return ToolKey(server, tool, of_definition)
 
 
 def fingerprint(input_schema: object, output_schema: object) -> str:
     """Gives a short hash of a tool's definition; equal for equal definitions, in every process."""
-    if isinstance(input_schema, Mapping):
+    if is_object(input_schema):
         # The user's examples are put into the schema, and change nothing of the tool.
-        known = cast("Mapping[str, Any]", input_schema)
-        input_schema = {key: part for key, part in known.items() if key != "examples"}
+        input_schema = {key: part for key, part in input_schema.items() if key != "examples"}
     try:
-        text = json.dumps([input_schema, output_schema], sort_keys=True, default=_plain)
+        text = json.dumps([input_schema, output_schema], sort_keys=True)
     except (TypeError, ValueError, RecursionError):
         text = "a definition that is no JSON"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise TypeError(type(value).__name__)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from cellblock.base.errors import ConfigError, counted
+from cellblock.base.json import is_object
 from cellblock.base.kept import Newest
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.tools.catalog.model import (
@@ -93,6 +94,11 @@ def _overlaid(tool: ToolEntry, given: Given) -> ToolEntry:
     return tool
 
 
+_NARROWING: Final = frozenset(
+    {"$ref", "anyOf", "oneOf", "allOf", "enum", "const", "patternProperties", "prefixItems"}
+)
+"""Holds keywords that say more than the kind of a value."""
+
 MAX_MADE: Final = 4_096
 """Bounds the outputs that are kept, of all tools as each principal sees them."""
 
@@ -103,11 +109,6 @@ class KnownOutputs:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self._made = Newest[tuple[str, str, str], tuple[ToolEntry, Observation, ToolOutput | None]](MAX_MADE)
-
-    @property
-    def revision(self) -> int:
-        """Counts up whenever an answer about the same entry changes in more than its counts and dates."""
-        return self._learner.revision
 
     def of(self, principal: str) -> OutputLookup:
         """Gives what a principal looks outputs up with."""
@@ -145,27 +146,17 @@ def _own(mark: str) -> tuple[str, ...]:
 
 def _is_open(schema: object) -> bool:
     """Says whether a schema says no more than that there is an object, or a list of them, be it alone in an object."""
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return schema in (None, True)
-    known = cast("Mapping[str, object]", schema)
-    if known.keys() & {
-        "$ref",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "enum",
-        "const",
-        "patternProperties",
-        "prefixItems",
-    }:
+    if not _NARROWING.isdisjoint(schema):
         return False
-    properties = cast("Mapping[str, object]", known.get("properties") or {})
-    if known.get("type") == "array":
-        return _is_open(known.get("items"))
-    if properties:
-        boxed = cast("JsonSchema", properties.get("result"))
+    if schema.get("type") == "array":
+        return _is_open(schema.get("items"))
+    properties = schema.get("properties")
+    if is_object(properties) and properties:
+        boxed = properties.get("result")
         return len(properties) == 1 and _structured_kind(boxed) is not None and _is_open(boxed)
-    return known.get("type", "object") == "object" and known.get("additionalProperties", True) in (True, {})
+    return schema.get("type", "object") == "object" and schema.get("additionalProperties", True) in (True, {})
 
 
 def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
-from itertools import accumulate
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Raw
 from pydantic_core import from_json
 
+from cellblock.base.raw_json import is_deeper
 from cellblock.tools.catalog.model import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.observation import (
@@ -27,11 +27,6 @@ MAX_DOCUMENT_DEPTH: Final = 512
 
 MAX_SAMPLE_CHARS: Final = 2_000
 """Bounds the characters of a sample that is kept, where that is asked for: it is shown to agents."""
-
-# To the end of the text where none ends it: else each quote in it would be tried as a beginning.
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NOT_BRACKET: Final = re.compile(r"[^][{}]+")
-_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 LEARNT_BYTES: Final = 128 * 1024
 """Bounds the part of one result that is looked at."""
@@ -54,14 +49,6 @@ class GivenOutput(NamedTuple):
     of: str
     validator: InputValidator
     json_text: bool
-
-
-def too_deep(text: str, most: int = MAX_DOCUMENT_DEPTH) -> bool:
-    """Says whether JSON text nests deeper than `most` levels, without parsing it."""
-    if text.count("[") + text.count("{") <= most:
-        return False
-    brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
 def parse_document(text: str) -> Any | None:
@@ -87,9 +74,15 @@ def _parsed(text: str) -> Any:
         return from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         # The fast parser refuses lone surrogates, nesting over 200, and integers of thousands of digits.
-        if too_deep(text):
-            raise TooDeep(f"its text nests deeper than {MAX_DOCUMENT_DEPTH} levels") from None
-        return json.loads(text, parse_constant=_refuse, parse_int=float)
+        return _parsed_slowly(text)
+
+
+def _parsed_slowly(text: str) -> Any:
+    with suppress(RecursionError):
+        value = json.loads(text, parse_constant=_refuse, parse_int=float)
+        if not is_deeper(text.encode("utf-8", "surrogatepass"), MAX_DOCUMENT_DEPTH):
+            return value
+    raise TooDeep(f"its text nests deeper than {MAX_DOCUMENT_DEPTH} levels")
 
 
 def _refuse(name: str) -> NoReturn:

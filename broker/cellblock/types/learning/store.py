@@ -18,12 +18,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.database import Away, Database, StoreError, Tables
+from cellblock.base.raw_json import is_deeper
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
-from cellblock.base.store import Store, Tables
+from cellblock.base.store import Store
 from cellblock.types.learning.observation import NOT_FADING, Forms, GivenCheck, Observation, ToolKey
-from cellblock.types.learning.sample import too_deep
 from cellblock.types.learning.shape import Fields, Number, Property, Shape, join_fields
 
 logger = logging.getLogger("cellblock.schemas")
@@ -68,7 +68,7 @@ TABLES: Final = Tables(
     "observed", DATABASE, "observed schemas", logger, _MIGRATIONS, _MIGRATIONS, counted=True
 )
 
-_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError)
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """Lists what reading a body raises that something else has written."""
 
 _MAX_NESTING: Final = 160
@@ -174,14 +174,14 @@ class Observations:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _get(self, key: ToolKey) -> Observation | None:
-        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *_plain(key))
+        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *key)
         return _of_row(rows[0]) if rows else None
 
     def _put(self, key: ToolKey, seen: Observation) -> None:
         self.database.execute(
             f"INSERT INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             f"ON CONFLICT (server, tool, fingerprint) DO UPDATE SET {_CHANGING}",
-            *(*_plain(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
+            *(*key, seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
         )
 
     def _keep_version(self, key: ToolKey, held: Observation) -> None:
@@ -189,15 +189,15 @@ class Observations:
             "INSERT INTO versions (server, tool, fingerprint, version, until, body) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (server, tool, fingerprint, version) DO UPDATE SET until = excluded.until, "
             "body = excluded.body",
-            *(*_plain(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
+            *(*key, held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
         )
         self.database.execute(
             f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
-            *(*_plain(key), held.version - MAX_VERSIONS),
+            *(*key, held.version - MAX_VERSIONS),
         )
 
     def _forget_old(self, key: ToolKey) -> None:
-        of_tool = _plain(key)[:2]
+        of_tool = key[:2]
         self.database.execute(
             "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
             "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
@@ -213,11 +213,6 @@ class Observations:
             "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
             "(SELECT server, tool, fingerprint FROM observed)"
         )
-
-
-def _plain(key: ToolKey) -> tuple[str, ...]:
-    """Returns a key as it stands in a row: a server's word for a tool may have what is no text in PostgreSQL."""
-    return tuple(part.replace("\0", "\\x00") for part in key)
 
 
 def _of_row(row: tuple[Any, ...]) -> Observation | None:
@@ -372,11 +367,11 @@ def decoded(body: str) -> Observation:
     """Reads an observation.
 
     Raises:
-        ValueError: It is no such data: the store was changed by something else.
+        Exception: One of `_UNREADABLE`: it is no such data, the store was changed by something else.
     """
-    if too_deep(body, _MAX_NESTING):
-        raise ValueError("nested too deeply")
     data = json.loads(body)
+    if is_deeper(body.encode("utf-8", "surrogatepass"), _MAX_NESTING):
+        raise ValueError("nested too deeply")
     if "value" in data:
         data = msgspec.to_builtins(_older(data))
     return msgspec.convert(data, Observation)

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from cellblock.app.assembly import store_of
-from cellblock.base.database import Away, SqliteDatabase, StoreError
+from cellblock.base.database import Away, SqliteDatabase, StoreError, Tables
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.settings.state import StateSettings
@@ -320,8 +320,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "things.sqlite3"
 
 
-def opened(path: Path, **options: Any) -> SqliteDatabase:
-    return SqliteDatabase(path, IN_A_FILE, "things", logging.getLogger("cellblock.test"), **options)
+def opened(path: Path, setup: tuple[str, ...] = (), *, checked: bool = True) -> SqliteDatabase:
+    logger = logging.getLogger("cellblock.test")
+    tables = Tables("things", path.name, "things", logger, IN_A_FILE, (), setup)
+    return SqliteDatabase(path, tables, checked=checked)
 
 
 def put(database: SqliteDatabase, *names: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.base.database import StoreError
+from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
 from cellblock.base.redaction import Redactor
@@ -24,7 +24,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
 from cellblock.base.state_keys import keys_of
-from cellblock.base.store import LocalStore, opened_file
+from cellblock.base.store import LocalStore
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
 from cellblock.record.rows import Head, Piece
@@ -120,7 +120,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database, *kept, *large)),
         "sockets": (lambda: SocketDir(state).close(), ("run",)),
         "outputs": (lambda: asyncio.run(outputs()), large),
-        "store": (lambda: Observations(opened_file(state / "schemas.sqlite3", TABLES)).close(), database),
+        "store": (lambda: Observations(SqliteDatabase(state / "schemas.sqlite3", TABLES)).close(), database),
         "pins": (pins, ("pins", f"pins/{PIN_FILE}")),
         "login": (login, ("auth", "auth/plain.json")),
         "audit": (audit, ("audit.jsonl", "audit.jsonl.1")),

@@ -20,10 +20,10 @@ import pytest
 
 from cellblock.base import own_folders
 from cellblock.base.daemon_socket import FOLDER, ListeningSocket, Stranger, connected, refuse_strangers
+from cellblock.base.database import SqliteDatabase
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import LOCK_NAME, OwnFolder, is_living, own_folder, remove_stale
 from cellblock.base.state_dir import MARK_NAME, SocketDir, check_state_dir, prepare_state_dir
-from cellblock.base.store import opened_file
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay
 
@@ -350,7 +350,7 @@ def test_it_may_be_a_link_as_the_user_has_named_it(tmp_path: Path) -> None:
 def test_one_without_a_mark_that_has_a_store_is_cellblocks(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/host.log").touch()
-    Observations(opened_file(tmp_path / "schemas.sqlite3", TABLES)).close()
+    Observations(SqliteDatabase(tmp_path / "schemas.sqlite3", TABLES)).close()
     prepare_state_dir(tmp_path)
     assert MARK_NAME in names(tmp_path)
 

@@ -12,7 +12,6 @@ import pytest
 from pydantic_core import to_json
 from starlette.types import Message
 
-from cellblock.base.budget import Account
 from cellblock.base.errors import (
     MAX_MESSAGE_CHARS,
     CallDenied,
@@ -36,6 +35,7 @@ from cellblock.serve.run_output import tool_result
 from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput
+from support.accounts import account_of
 from support.loop_steps import longest_step
 from support.memory_host import turns
 from support.nesting import listed, nested
@@ -268,7 +268,7 @@ def response_with(result: Any) -> RunResponse:
 
 
 def large(value: Any) -> LargeResult:
-    return LargeResult(to_json(value), account=Account.of_one())
+    return LargeResult(to_json(value), account=account_of())
 
 
 def written(result: types.CallToolResult) -> bytes:
@@ -439,7 +439,7 @@ def bodies() -> list[bytes]:
 async def read(body: bytes) -> bytes | None:
     """What is passed on of a result; None where it is refused."""
     try:
-        return (await read_result(body, SCRIPT, Account.of_one())).raw
+        return (await read_result(body, SCRIPT, account_of())).raw
     except UnreadableResult as error:
         assert error.diagnostic.severity == "error" and error.diagnostic.hint
         return None
@@ -456,7 +456,7 @@ async def test_a_result_is_passed_on_as_it_is_read(monkeypatch: pytest.MonkeyPat
         assert (checked is None) is (decoded is None or b"\\ud" in body), body
         if checked is not None:
             assert checked == body and decoded is not None
-            spelled = await LargeResult(checked, account=Account.of_one()).spelled(None, as_json=True)
+            spelled = await LargeResult(checked, account=account_of()).spelled(None, as_json=True)
             assert json.loads(b'"%s"' % (spelled.text or b"")).encode() == body
 
 
@@ -490,6 +490,6 @@ async def test_what_not_every_reader_reads_is_no_result(body: bytes, monkeypatch
 async def test_a_result_holds_the_loop_for_no_long_step(body: bytes) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
     with longest_step() as longest:
-        found = await read_result(body, SCRIPT, Account.of_one())
+        found = await read_result(body, SCRIPT, account_of())
         await found.spelled(None)
     assert longest[0] < 0.2

@@ -16,7 +16,6 @@ import pytest
 from tree_sitter import Node, Parser
 
 from cellblock.base.admission import Admission, QueueBound
-from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.run.policy.asking import Caller
 from cellblock.script import parsing, trees
@@ -24,6 +23,7 @@ from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.parser_process import Parsed
 from cellblock.script.parsing import AT_ONCE, INLINE_BYTES, RESERVED, Parsers
 from cellblock.script.trees import MAX_COST, MAX_LEVELS
+from support.accounts import account_of
 from support.at_once import at_once
 from support.loop_steps import longest_step
 from support.memory_host import World, codes, succeed, turns
@@ -38,7 +38,7 @@ MIXED = (
 
 async def found(source: bytes) -> Imports:
     """What is found with processes of its own."""
-    return await within(Parsers().parsed(source, Account.of_one()))
+    return await within(Parsers().parsed(source, account_of()))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def parsed_here(monkeypatch: pytest.MonkeyPatch) -> Mock:
 async def test_a_small_script_is_parsed_here(parsed_here: Mock) -> None:
     imports = await found(MIXED)
     assert [one.args[0] for one in parsed_here.call_args_list] == [MIXED]
-    assert (len(imports.statics), [span.is_string for span in imports.dynamics]) == (1, [True, False])
+    assert (len(imports.statics), [span.text is None for span in imports.dynamics]) == (1, [False, True])
 
 
 @pytest.mark.parametrize("ending", [b"", b"let a: number = 1;"])
@@ -149,7 +149,7 @@ def parsers() -> Parsers:
 
 
 def begin(parsers: Parsers, name: str, client: str, bound: QueueBound | None = None) -> asyncio.Task[Imports]:
-    return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), bound))
+    return asyncio.ensure_future(parsers.parsed(large(name), account_of(client), bound))
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
@@ -202,7 +202,7 @@ async def test_clients_that_wait_take_turns(begun: Begun, parsers: Parsers) -> N
 async def test_small_scripts_wait_for_nobody(begun: Begun, parsers: Parsers) -> None:
     tasks = [begin(parsers, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
-    assert len((await parsers.parsed(MIXED, Account.of_one("0"))).statics) == 1
+    assert len((await parsers.parsed(MIXED, account_of("0"))).statics) == 1
     await cancelled(tasks)
 
 
@@ -225,7 +225,7 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun,
     tasks = [begin(brief, f"{number}", "one") for number in range(SHARE)]
     await turns()
     with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
-        await within(brief.parsed(large("late"), Account.of_one("one")))
+        await within(brief.parsed(large("late"), account_of("one")))
     tasks += [begin(parsers, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
     parsers.close()
@@ -239,7 +239,7 @@ async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun, parsers
     tasks = [begin(parsers, f"{number}", "noisy", queue.bound) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):
-        await within(parsers.parsed(large("over"), Account.of_one("noisy"), queue.bound))
+        await within(parsers.parsed(large("over"), account_of("noisy"), queue.bound))
     with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         queue.bound.check("noisy")
     ticket = queue.join("quiet", "waits for a place")

@@ -23,7 +23,6 @@ import psutil
 import pytest
 
 from cellblock_worker.base import lifetime
-from cellblock_worker.confinement.confinement import Launch
 from cellblock_worker.confinement.selftest import run_once
 from cellblock_worker.launch import launching, spawning
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
@@ -535,17 +534,13 @@ def test_a_limit_on_processes_is_told() -> None:
     assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr
 
 
-def shell(script: str) -> Launch:
-    return Launch(["/bin/sh", "-c", script])
+def shell(script: str) -> SpawnRequest:
+    return SpawnRequest(["/bin/sh", "-c", script], {}, guarded=True)
 
 
-async def test_it_reads_what_it_is_given_and_says_how_it_ended() -> None:
-    done = await run_once(shell("cat; echo '  bad luck ' >&2; exit 3"), BOUND, b"given")
-    assert (done.returncode, done.output, done.stderr_text) == (3, b"given", "bad luck")
-
-
-async def test_nothing_given_is_an_end_of_input() -> None:
-    assert (await run_once(shell("cat; echo end"), BOUND)).output == b"end\n"
+async def test_it_has_no_input_and_says_how_it_ended() -> None:
+    done = await run_once(shell("cat; echo end; echo '  bad luck ' >&2; exit 3"), BOUND)
+    assert (done.returncode, done.output, done.stderr_text) == (3, b"end\n", "bad luck")
 
 
 async def test_past_its_time_it_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
@@ -560,7 +555,7 @@ async def test_a_cancelled_caller_leaves_none_behind_and_what_has_left_its_group
     # As a Deno does whose bubblewrap is killed before it has asked to die with it.
     before, file = psutil.Process().children(), tmp_path / "pid"
     child = f"setsid sh -c 'echo $$ > {file}.new; mv {file}.new {file}; sleep 0.5; exec cat' <&3 &"
-    running = asyncio.create_task(run_once(shell(f"exec 3<&0; {child} sleep 600"), BOUND, b"x" * (1 << 20)))
+    running = asyncio.create_task(run_once(shell(f"exec 3<&0; {child} sleep 600"), BOUND))
     await until(file.exists, "a child")
     left = psutil.Process(int(file.read_text()))
     since = time.monotonic()
@@ -575,7 +570,7 @@ async def test_a_cancelled_caller_leaves_none_behind_and_what_has_left_its_group
 async def test_its_descriptors_are_closed_even_when_it_cannot_be_started() -> None:
     reader, writer = os.pipe()
     with pytest.raises(OSError, match="no-such-program"):
-        await run_once(Launch(["/no-such-program"], (reader,), wrapped=True), BOUND)
+        await run_once(SpawnRequest(["/no-such-program"], {}, (reader,)), BOUND)
     os.close(writer)
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(reader)

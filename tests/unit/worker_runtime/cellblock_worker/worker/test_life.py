@@ -61,19 +61,19 @@ def _run(key: str = "a", *, memory: int = 100, cpu: int = 100) -> protocol.Run:
 
 
 def test_only_runs_of_its_key_fit_and_none_with_higher_limits() -> None:
-    bond = Bond.begin(_run(), Usage(1.0, 1))
+    bond = Bond(_run(), Usage(1.0, 1))
     runs = (_run(memory=50, cpu=50), _run("b"), _run(memory=101), _run(cpu=101))
     assert [bond.fits(run) for run in runs] == [True, False, False, False]
 
 
 def test_it_has_them_for_so_long_and_no_longer() -> None:
-    bond = Bond.begin(_run(), Usage(1.0, 1))
+    bond = Bond(_run(), Usage(1.0, 1))
     bond.since -= 3_601
     assert not bond.lasts()
 
 
 def test_it_may_neither_grow_nor_compute_without_end() -> None:
-    bond = Bond.begin(_run(), Usage(1.0, 1, data_bytes=1000))
+    bond = Bond(_run(), Usage(1.0, 1, data_bytes=1000))
     used = ((1.0 + CPU_SECONDS, 1000 + GROWTH_BYTES), (1.0, 1001 + GROWTH_BYTES), (1.1 + CPU_SECONDS, 1000))
     assert [bond.within(Usage(seconds, 1, data)) for seconds, data in used] == [True, False, False]
 

@@ -1,6 +1,5 @@
 """Answers of `@codemode/discovery` (section 4), and of `cellblock types`, `search` and `inspect`."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +42,7 @@ from cellblock.types.lookup import (
     search_tools,
     show_types,
 )
+from support.discovery import answered
 
 READ = ToolEntry(
     "read-file", "read_file", "Reads a file.", {"readOnlyHint": True}, {"type": "object"}, {"type": "string"}
@@ -71,16 +71,14 @@ CATALOG = Catalog(
 
 
 def ask(operation: Any, *arguments: Any) -> Any:
-    answer = Discovery(CATALOG).answer(operation, list(arguments))
-    json.dumps(answer)
-    return answer
+    return answered(Discovery(CATALOG), operation, list(arguments))
 
 
 def test_the_number_of_results_is_capped() -> None:
     tools = tuple(ToolEntry(f"find_{number}", f"find_{number}") for number in range(300))
     many = Discovery(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}))
-    assert len(many.answer("searchTools", ["find", {"limit": 10**6}])["results"]) == MAX_SEARCH_LIMIT
-    assert len(many.answer("searchTools", ["find"])["results"]) == 10
+    assert len(answered(many, "searchTools", ["find", {"limit": 10**6}])["results"]) == MAX_SEARCH_LIMIT
+    assert len(answered(many, "searchTools", ["find"])["results"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_the_cache_keeps_the_newest_catalog_only() -> None:
     assert cache.get_or_make(CATALOG) is first
     other = Catalog(2, {"files": FILES})
     assert cache.get_or_make(other) is not first
-    assert cache.get_or_make(other).answer("listServers", []) == [first.answer("listServers", [])[0]]
+    assert answered(cache.get_or_make(other), "listServers", []) == [answered(first, "listServers", [])[0]]
 
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

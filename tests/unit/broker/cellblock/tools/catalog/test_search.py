@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types import search_words
-from cellblock.types.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
+from cellblock.types.search import STEP_TOOLS, SearchIndex
 from cellblock.types.search_words import (
     FROM_SPEECH,
     GENERAL_FAR,
@@ -38,6 +38,9 @@ from support.recorded_catalogs import CATALOGS, recorded_catalog
 
 # Measured 2026-11: tuned 0.851 / 0.985, held out 0.877 / 1.000. A little under, so that one query may move.
 LEAST = {"tuned": (0.82, 0.95), "held_out": (0.84, 0.96)}
+
+
+LIMIT = 20
 
 
 @cache
@@ -238,7 +241,7 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
         named("star", "Star something of a repository."),
     ]
     index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    hits = index.search("create an issue in the repository")
+    hits = index.search("create an issue in the repository", limit=LIMIT)
     names = [hit.tool.tool_name for hit in hits]
     old = {"create_issue", "create_issue_old"}
     fits = {"add_issue", "issue_create_many"}
@@ -246,7 +249,7 @@ def test_deprecated_tools_come_behind_all_that_is_relevant_and_before_what_hardl
     assert max(map(names.index, old)) < names.index("star"), names
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    assert len(SearchIndex(catalog_of(one=tools[:2])).search("create an issue")) == 2
+    assert len(SearchIndex(catalog_of(one=tools[:2])).search("create an issue", limit=LIMIT)) == 2
 
 
 def test_every_field_is_searched_and_a_name_counts_most() -> None:
@@ -272,17 +275,14 @@ def test_every_field_is_searched_and_a_name_counts_most() -> None:
 
 def test_server_restriction_and_limit() -> None:
     index = real_index()
-    assert {hit.server.server_id for hit in index.search("list", server_id="slack")} == {"slack"}
-    assert index.search("list", server_id="no-such-server") == []
+    assert {hit.server.server_id for hit in index.search("list", server_id="slack", limit=LIMIT)} == {"slack"}
+    assert index.search("list", server_id="no-such-server", limit=LIMIT) == []
     assert set(found(index, "create_branch")[:2]) == {"github/create_branch", "supabase/create_branch"}
-    assert {hit.server.server_id for hit in index.search("create_branch", server_id="supabase")} == {
-        "supabase"
-    }
-    assert len(index.search("page")) == DEFAULT_LIMIT
-    assert index.search("page", limit=3) == index.search("page")[:3]
-    assert index.search("page", limit=0) == index.search("page", limit=-5) == []
-    many = SearchIndex(catalog_of(one=[named(f"page_{i}") for i in range(300)]))
-    assert len(many.search("page", limit=10**9)) == MAX_LIMIT
+    assert {
+        hit.server.server_id for hit in index.search("create_branch", server_id="supabase", limit=LIMIT)
+    } == {"supabase"}
+    assert len(index.search("page", limit=LIMIT)) == LIMIT
+    assert index.search("page", limit=3) == index.search("page", limit=LIMIT)[:3]
 
 
 def test_best_first_and_ties_by_server_order_then_name() -> None:
@@ -323,10 +323,10 @@ HOSTILE = {
 def test_hostile_queries_never_raise_and_are_bounded(name: str) -> None:
     index = large_index()
     started = time.process_time()
-    hits = index.search(HOSTILE[name])
+    hits = index.search(HOSTILE[name], limit=LIMIT)
     assert time.process_time() - started < 1.0
-    assert len(hits) <= DEFAULT_LIMIT
-    assert index.search("create pull request")[0].tool.tool_name == "create_pull_request"
+    assert len(hits) <= LIMIT
+    assert index.search("create pull request", limit=LIMIT)[0].tool.tool_name == "create_pull_request"
 
 
 def test_an_index_that_is_made_in_steps_is_the_same() -> None:
@@ -350,8 +350,8 @@ def test_query_syntax_is_text() -> None:
 @given(text=st.text(st.characters()))
 def test_no_text_raises(text: str) -> None:
     tool = ToolEntry(text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}})
-    assert len(real_index().search(text)) <= DEFAULT_LIMIT
-    assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text)] in ([], [tool])
+    assert len(real_index().search(text, limit=LIMIT)) <= LIMIT
+    assert [hit.tool for hit in SearchIndex(catalog_of(one=[tool])).search(text, limit=LIMIT)] in ([], [tool])
 
 
 def test_hostile_catalog_is_indexed_within_bounds() -> None:
@@ -376,15 +376,15 @@ def test_hostile_catalog_is_indexed_within_bounds() -> None:
     index = SearchIndex(catalog_of(one=tools))
     assert time.process_time() - started < 10.0
     assert len(index) == len(tools)
-    assert len(index.search("tool")) == len(schemas)
+    assert len(index.search("tool", limit=LIMIT)) == len(schemas)
 
 
 def test_nothing_to_find() -> None:
     empty, no_tools = SearchIndex(Catalog()), SearchIndex(catalog_of(one=[], two=[named("file")]))
     for index, server_id in ((empty, None), (empty, "x"), (no_tools, "one")):
-        assert index.search("file", server_id=server_id) == []
+        assert index.search("file", server_id=server_id, limit=LIMIT) == []
     assert found(no_tools, "file") == ["two/file"]
-    assert real_index().search("qqqqqqqq") == []
+    assert real_index().search("qqqqqqqq", limit=LIMIT) == []
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -398,8 +398,8 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     catalog = times(real_catalog(), 5)
     build = min(seconds_of(lambda: SearchIndex(catalog)) for _ in range(3))
     index = large_index()
-    index.search("warm the vocabulary of lettre pares")
-    took = sorted(seconds_of(partial(index.search, entry["query"])) for entry in relevance())
+    index.search("warm the vocabulary of lettre pares", limit=LIMIT)
+    took = sorted(seconds_of(partial(index.search, entry["query"], limit=LIMIT)) for entry in relevance())
     median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
     print(f"\n{len(index)} tools: build {build * 1e3:.0f} ms, p50 {median * 1e3:.2f} p95 {p95 * 1e3:.2f} ms")
     assert len(index) > 1000

@@ -21,7 +21,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 from pydantic_core import to_json
 
 from cellblock import tool
-from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.python.python_calls import (
@@ -32,12 +31,18 @@ from cellblock.tools.python.python_calls import (
 )
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import ResultForm
+from support.accounts import account_of
 from support.tool_schemas import MOST
 from support.waits import until, within
 
 from .conftest import Call
 
 BOUND = 20.0
+
+
+def busy(threads: ToolThreads) -> int:
+    """How many threads are at work."""
+    return threads._maximum - threads._free._value
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
     calls: PythonCalls, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     before_encoding(monkeypatch, compute)
-    account = Account.of_one()
+    account = account_of()
 
     def in_thread():
         compute()
@@ -171,7 +176,7 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
         await within(brief.call(read_tool(lambda: 1), {}))
     assert caught.value.certainty is Certainty.NOT_STARTED
     release.set()
-    await until(lambda: brief._threads.busy == 0, "the thread is free")
+    await until(lambda: busy(brief._threads) == 0, "the thread is free")
 
 
 async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
@@ -248,7 +253,7 @@ async def test_a_cancelled_call_ends_at_once_and_cancels_what_can_be(calls: Pyth
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(task)
-    assert ended.is_set() and calls._threads.busy == 1
+    assert ended.is_set() and busy(calls._threads) == 1
     release.set()
 
 
@@ -563,13 +568,13 @@ async def test_no_more_than_the_maximum_at_once(threads: ToolThreads) -> None:
 
     tasks = [asyncio.create_task(threads.run(lambda n=n: work(n), BOUND)) for n in range(5)]
     await until(lambda: len(running) == 2, "two at work")
-    assert threads.busy == 2
+    assert busy(threads) == 2
     with pytest.raises(AllBusy):
         await threads.run(lambda: running.append(99), 0.05)
     release.set()
     assert await within(asyncio.gather(*tasks)) == [0, 1, 2, 3, 4]
     assert 99 not in running, "what was refused never starts"
-    assert threads.busy == 0
+    assert busy(threads) == 0
 
 
 async def test_a_thread_that_cannot_be_started_costs_no_place(
@@ -583,7 +588,7 @@ async def test_a_thread_that_cannot_be_started_costs_no_place(
         for _ in range(4):
             with pytest.raises(AllBusy, match="No thread can be started"):
                 await threads.run(lambda: 1, BOUND)
-    assert (await threads.run(lambda: 1, BOUND), threads.busy) == (1, 0)
+    assert (await threads.run(lambda: 1, BOUND), busy(threads)) == (1, 0)
 
 
 async def test_closing_ends_idle_threads_and_later_those_at_work() -> None:

@@ -49,7 +49,7 @@ def test_blocklist(content: Any) -> None:
         def give() -> Any: ...
 
         give.__annotations__["return"] = annotation
-        assert made(give).output_schema is None
+        assert made(give).result.schema is None
 
 
 # ---- Supported Types -----------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def test_fallback_behavior(
     told: pytest.LogCaptureFixture, function: Callable[..., Any], said: str, times: int
 ) -> None:
     python_tool = made(function)
-    assert python_tool.input_schema == {"type": "object", "additionalProperties": True}
-    assert (python_tool.output_schema is None) == (function is exotic)
+    assert python_tool.input.schema == {"type": "object", "additionalProperties": True}
+    assert (python_tool.result.schema is None) == (function is exotic)
     assert function.__name__ in told.text
     assert told.text.count(said) >= times, "a reason for the input, and one for the output"
 
@@ -274,15 +274,15 @@ def closed(**members: Any) -> dict[str, Any]:
 
 
 LOOKS: dict[str, Callable[[Any], Any]] = {
-    "whole input": lambda function: made(function).input_schema,
-    "whole output": lambda function: made(function).output_schema,
+    "whole input": lambda function: made(function).input.schema,
+    "whole output": lambda function: made(function).result.schema,
     "input": properties,
     "output": output,
-    "needed": lambda function: made(function).input_schema["required"],
-    "needed of the output": lambda function: made(function).output_schema["required"],
+    "needed": lambda function: made(function).input.schema["required"],
+    "needed of the output": lambda function: made(function).result.schema["required"],
     "members of the parameter": lambda function: next(
         {key: shown[key] for key in ("properties", "required")}
-        for shown in made(function).input_schema["properties"].values()
+        for shown in made(function).input.schema["properties"].values()
     ),
     "description": lambda function: made(function).description,
 }
@@ -489,7 +489,7 @@ async def custom_tool(**kwargs: Any) -> str:
 
 async def test_explicit_schema_override(told: pytest.LogCaptureFixture) -> None:
     """It is used as it is; that `**kwargs` has no schema of its own is then nothing to tell."""
-    assert made(custom_tool).input_schema == CUSTOM_SCHEMA
+    assert made(custom_tool).input.schema == CUSTOM_SCHEMA
     assert told.text == ""
     assert await gives(custom_tool, custom_field="b") == {"result": "b"}
 

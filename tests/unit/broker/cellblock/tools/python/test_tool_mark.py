@@ -124,15 +124,15 @@ def test_types_of_the_place_of_definition_are_found_also_where_they_name_each_ot
     outer = closed(inner=number, more={"type": "array", "items": number})
     new = {**closed(old=inner, outer=outer), "required": ["outer"]}
     taken = read_tool(rows)
-    assert taken.input_schema["properties"] == {
+    assert taken.input.schema["properties"] == {
         "outer": {**outer, "description": "Parameter outer"},
         "news": {"type": "object", "additionalProperties": new, "description": "Parameter news"},
     }
-    assert taken.output_schema is not None
-    assert taken.output_schema["properties"]["result"]["items"] == outer
+    assert taken.result.schema is not None
+    assert taken.result.schema["properties"]["result"]["items"] == outer
     flat = read_tool(model)
-    assert set(flat.input_schema["properties"]) == {"news", "again"}
-    assert flat.output_schema == inner
+    assert set(flat.input.schema["properties"]) == {"news", "again"}
+    assert flat.result.schema == inner
     held: Any = mark_of(rows)
     assert set(held.namespace) == {"Inner", "Outer", "Old", "New"}
 

@@ -227,7 +227,7 @@ async def test_a_result_may_have_an_explicit_schema(
 )
 async def test_an_explicit_output_schema_is_checked(call: Call, annotation: Any, value: Any) -> None:
     give = tool(output_schema=A_NUMBER)(giving(annotation, value))
-    assert read_tool(give).output_schema == A_NUMBER
+    assert read_tool(give).result.schema == A_NUMBER
     with pytest.raises(ToolCallError, match="/a"):
         await call(give)
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import validator_for
 
-from cellblock.base.suggest import nearest_names
 from cellblock.tools.schemas.example import MAX_EXAMPLE_CHARS, minimal_example
 from cellblock.tools.schemas.explain import corrective_hint
 from cellblock.tools.schemas.validation import InputValidator
@@ -54,7 +53,7 @@ SHAPE: dict[str, Any] = {
     ],
 )
 def test_the_hint_is_one_corrective_action(schema: Any, value: Any, hint: str) -> None:
-    assert corrective_hint(InputValidator(schema).check(value), nearest_names) == hint  # pyright: ignore
+    assert corrective_hint(InputValidator(schema).check(value)) == hint  # pyright: ignore
 
 
 @pytest.mark.parametrize(
@@ -141,14 +140,14 @@ def test_the_hint_is_one_corrective_action(schema: Any, value: Any, hint: str) -
 )
 def test_the_example_is_the_schemas_own_or_a_minimal_one(schema: Any, example: Any) -> None:
     before = copy.deepcopy(schema)
-    made = minimal_example(schema)
+    made = minimal_example(schema, InputValidator(schema))
     assert (made, type(made)) == (example, type(example))
     assert schema == before
 
 
 def test_an_example_is_a_copy() -> None:
     schema = {"examples": [{"a": [1]}]}
-    made: Any = minimal_example(schema)
+    made: Any = minimal_example(schema, InputValidator(schema))
     made["a"].append(2)
     assert (made, schema) == ({"a": [1, 2]}, {"examples": [{"a": [1]}]})
 
@@ -195,7 +194,7 @@ PARTS = st.recursive(
 @given(PARTS)
 def test_an_example_always_fits_its_schema(again: int, part: dict[str, Any]) -> None:
     schema = {**part, "$defs": {"d": {"type": "integer"}}}
-    made = minimal_example(schema)
+    made = minimal_example(schema, InputValidator(schema))
     if made is not None:
         assert jsonschema.Draft202012Validator(schema).is_valid(made)
         assert len(json.dumps(made)) <= MAX_EXAMPLE_CHARS
@@ -373,7 +372,7 @@ def test_no_schema_and_no_value_raises(schema: dict[str, Any], value: Any) -> No
     violation = validator.check(value)
     if violation is not None:
         assert validator.is_checking
-        assert corrective_hint(violation, nearest_names)
+        assert corrective_hint(violation)
     example = minimal_example(schema, validator)
     if example is not None:
         assert validator.check(example) is None

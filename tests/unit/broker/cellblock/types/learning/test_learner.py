@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.database import SqliteDatabase
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.base.store import opened_file
 from cellblock.tools.catalog.model import Given, ResultKind, ToolEntry
 from cellblock.types.learning.learner import Learner, Turns
 from cellblock.types.learning.observation import Forms, Observation
@@ -51,7 +51,7 @@ async def made() -> AsyncIterator[Learner]:
 
 def stored(state_dir: Path) -> closing[Observations]:
     """What the learner has stored."""
-    return closing(Observations(opened_file(state_dir / TABLES.file, TABLES)))
+    return closing(Observations(SqliteDatabase(state_dir / TABLES.file, TABLES)))
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, stable_after: int, sample_every: int) -> None:

@@ -26,6 +26,7 @@ from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
+from support.discovery import answered
 
 from .conftest import learning
 
@@ -55,7 +56,7 @@ class World:
 
     def schema(self, number: int = 0) -> Any:
         name = self.server.tools[number].tool_name
-        return Discovery(self.catalog, self.outputs).answer("getTool", ["files", name]).get("outputSchema")
+        return answered(Discovery(self.catalog, self.outputs), "getTool", ["files", name]).get("outputSchema")
 
     def types(self) -> str:
         return declare_server(self.server, outputs=self.outputs)

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock.base.database import SqliteDatabase, StoreError
-from cellblock.base.store import LocalStore, opened_file
+from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.types.learning.observation import (
@@ -107,10 +107,10 @@ import sys
 from pathlib import Path
 from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.observation import Forms, Observation, ToolKey
-from cellblock.base.store import opened_file
+from cellblock.base.store import SqliteDatabase
 from cellblock.types.learning.store import TABLES, Observations
 
-store, key, number = Observations(opened_file(Path(sys.argv[1]), TABLES)), ToolKey("files", "read", "0" * 16), 0
+store, key, number = Observations(SqliteDatabase(Path(sys.argv[1]), TABLES)), ToolKey("files", "read", "0" * 16), 0
 while True:
     # Its shape grows for a while, so that versions are written, too.
     value = {"id": number, f"key_{number % 676}": "x"}
@@ -212,7 +212,7 @@ def test_what_others_have_changed_is_seen_and_ones_own_is_not(
 @pytest.mark.parametrize(
     ("odd", "kept"),
     [
-        (ToolKey("files", "re\0ad", "0"), ToolKey("files", "re\\x00ad", "0")),
+        (tool_key("files", "re\0ad", "0"), ToolKey("files", "re\\x00ad", "0")),
         (tool_key("s", "\ud800", "0"), tool_key("s", "\ud800", "0")),
     ],
     ids=["no text in PostgreSQL", "no UTF-8 form"],
@@ -361,14 +361,14 @@ def test_a_window_ends_however_much_is_new() -> None:
 
 def test_what_was_stored_before_there_was_fading_is_kept_and_fades(tmp_path: Path) -> None:
     path = tmp_path / "schemas.sqlite3"
-    with closing(Observations(opened_file(path, TABLES))) as store:
+    with closing(Observations(SqliteDatabase(path, TABLES))) as store:
         store.merge({KEY: seen(A)})
         store.merge({KEY: seen(B)})
     with closing(sqlite3.connect(path, isolation_level=None)) as plain:  # as it was written before
         [(body,)] = plain.execute("SELECT body FROM observed").fetchall()
         older = {key: part for key, part in json.loads(body).items() if key != "fading"}
         plain.execute("UPDATE observed SET body = ?", [json.dumps(older)])
-    with closing(Observations(opened_file(path, TABLES))) as store:
+    with closing(Observations(SqliteDatabase(path, TABLES))) as store:
         assert set(to_schema(store.load()[KEY].shape.value)["properties"]) == {*A, *B}
         for _ in range(2 * WINDOW):
             store.merge({KEY: seen(B)})
