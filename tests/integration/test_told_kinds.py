@@ -440,7 +440,7 @@ async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) 
     [
         ("(await p.first({})).rows.length", True),
         ("(await p.first({ limit: 100 })).rows.length", True),
-        ("(await p.first({})).rows.reduce((total, row) => total + row.total_cents, 0) > 0", True),
+        ("(await p.first({})).rows.reduce((total, row) => total + row.id, 0)", True),
         ("(await p.first({ limit: 5 })).rows.length", False),
         ("(await p.first({})).next_cursor === null", False),
         ("(await p.paged({})).rows.length", False),
