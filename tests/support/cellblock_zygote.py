@@ -453,7 +453,11 @@ def trust_machine() -> None:
     try_out = bubblewrap.try_out
 
     def tried(deno: str, bundle: str) -> Any:
-        return _tried if bubblewrap.find_binary() == _tried.path else try_out(deno, bundle)
+        return (
+            _tried
+            if _tried.prefix and bubblewrap.find_binary() == _tried.prefix[0]
+            else try_out(deno, bundle)
+        )
 
     async def tested(*_: object, **__: object) -> None:
         pass

@@ -242,25 +242,15 @@ def remove_known(folder: Folder, contents: Contents) -> list[str]:
             elif isinstance(known, int):
                 folder.remove(name, known)
             else:
-                left += [f"{name}/{other}" for other in remove_folder(folder, name, known)]
+                with folder.below(name) as inner:
+                    within = remove_known(inner, known)
+                if not within:
+                    folder.remove(name, stat.S_IFDIR)
+                left += [f"{name}/{other}" for other in within]
         except FileNotFoundError:
             continue
         except InTheWay:
             left.append(name)
-    return left
-
-
-def remove_folder(parent: Folder, name: str, contents: Contents) -> list[str]:
-    """Removes a folder, unless something is in it that is not known: gives the names of that.
-
-    Raises:
-        InTheWay: The name is something else's.
-        OSError: It cannot be removed.
-    """
-    with parent.below(name) as folder:
-        left = remove_known(folder, contents)
-    if not left:
-        parent.remove(name, stat.S_IFDIR)
     return left
 
 

