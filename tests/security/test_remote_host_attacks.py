@@ -17,12 +17,11 @@ from cellblock.fleet.curve_link import PREFIX, CurveLink
 from cellblock.fleet.remote_hosts import refusal
 from cellblock.pool.pool import Pool
 from cellblock.run.events import RunEvents
-from cellblock.run.executor import Executor
 from cellblock.script.parsing import Parsers
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
-from support.memory_host import FakeUpstreams, codes, echo
+from support.memory_host import FakeUpstreams, codes, echo, make_executor
 from support.waits import until, within
 
 MESSAGE_BYTES = 1 << 20
@@ -87,7 +86,7 @@ class World:
         )
         self.pool.use(self.link)
         upstreams = FakeUpstreams({"echo": self._echo})
-        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())
+        self.executor = make_executor(self.settings, self.pool, upstreams, Parsers(), RunEvents())
         self.context: Any = zmq.Context(io_threads=1)
         self.peers: list[Peer] = []
 

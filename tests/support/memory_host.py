@@ -11,19 +11,22 @@ from typing import Any, Final
 
 from cellblock.base import payload
 from cellblock.base.raw_json import RawJson
+from cellblock.base.settings.sections import SchemaSettings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
 from cellblock.pool.router import LinkEvents
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
+from cellblock.run.flows.labels import NOTHING, Label
 from cellblock.run.hook import RunJournal, RunKeeper
 from cellblock.run.plan import make_plan
 from cellblock.run.policy.asking import EMBEDDING, Caller, Grantee
+from cellblock.run.policy.policy import Policy
 from cellblock.run.request import Limits
 from cellblock.run.response import RunResponse
 from cellblock.script.parsing import Parsers
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, stated_of
 from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
@@ -326,7 +329,45 @@ def run_context(
         schemas=schemas or ValidatorCache(),
         max_message_bytes=max_message_bytes,
         watch=watch or RunEvents().open("tests", code),
-        learner=learner,
+        learner=learner or Learner(SchemaSettings(), None),
+    )
+
+
+class NothingRead:
+    """Implements `run.flows.run_flow.FlowMemory`: nobody has read anything."""
+
+    async def of(self, reader: str) -> Label:
+        return NOTHING
+
+    def rises(self, reader: str, label: Label) -> None:
+        pass
+
+    async def read(self, reader: str, label: Label) -> None:
+        pass
+
+
+def make_executor(
+    settings: CellblockSettings,
+    pool: Pool,
+    upstreams: Registry,
+    parsers: Parsers,
+    events: RunEvents,
+    keeper: RunKeeper | None = None,
+) -> Executor:
+    """One that learns nothing, checks no types and remembers nobody."""
+    return Executor(
+        settings,
+        pool,
+        upstreams,
+        parsers,
+        checker=None,
+        learner=Learner(settings.schemas, None),
+        outputs=stated_of,
+        policy=Policy(settings.policy),
+        events=events,
+        keeper=keeper,
+        reuse=settings.pool.reuse,
+        memory=NothingRead(),
     )
 
 
@@ -356,13 +397,8 @@ class World:
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})}, asking)
         self.events = RunEvents()
         self.parsers = Parsers(self.settings.pool.queue_wait_ms)
-        self.executor = Executor(
-            self.settings,
-            self.pool,
-            self.upstreams,
-            self.parsers,
-            events=self.events,
-            keeper=keeper,
+        self.executor = make_executor(
+            self.settings, self.pool, self.upstreams, self.parsers, self.events, keeper
         )
         self.hosts: list[ScriptedHost] = []
 

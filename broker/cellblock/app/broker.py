@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -94,7 +94,6 @@ class Broker:
         ...     assert response.result == 2
     """
 
-    _agent_tool: AgentTool | None = None
     _tally: Tally | None = None
 
     def __init__(
@@ -361,7 +360,7 @@ class Broker:
             InvalidRequest: There is no such API.
         """
         self._check_loop()
-        return await self._for_agents().definition(api, client, budget, chars)
+        return await self._for_agents.definition(api, client, budget, chars)
 
     async def declarations(
         self,
@@ -381,7 +380,7 @@ class Broker:
             InvalidRequest: The tools of a server that is named are not known.
         """
         self._check_loop()
-        return await self._for_agents().declarations(client, servers, budget)
+        return await self._for_agents.declarations(client, servers, budget)
 
     async def handle_tool_call(
         self,
@@ -409,7 +408,7 @@ class Broker:
         """
         self._check_loop()
         caller = self._caller_of(client, grantee, observer)
-        return await self._for_agents().answer(name, arguments, caller)
+        return await self._for_agents.answer(name, arguments, caller)
 
     @internal
     def allow_always(self, rule: dict[str, Any]) -> None:
@@ -768,13 +767,12 @@ class Broker:
     def _principal_of(self, client: str | None) -> str | None:
         return None if client is None else self.policy.principal_of(client)
 
+    @cached_property
     def _for_agents(self) -> AgentTool:
         # Not at the top: a daemon's clients are greeted without it.
         from cellblock.serve.agent_tool import AgentTool
 
-        if self._agent_tool is None:
-            self._agent_tool = AgentTool(self)
-        return self._agent_tool
+        return AgentTool(self)
 
     def _caller_of(self, client: str, grantee: Grantee | None, observer: Watcher | None) -> Caller:
         return Caller(client, grantee or Grantee(self.policy.principal_of(client)), observer)

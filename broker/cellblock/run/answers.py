@@ -17,6 +17,15 @@ MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them, in 0.2 s; they are not
 copied."""
 
+MAX_INPUT_BYTES: Final = 64 * 1024
+"""Bounds the bytes of one input that are looked at, in 1 ms."""
+
+MADE_TEXT: Final = re.compile(
+    r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
+)
+"""Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
+alone may be meant: a type."""
+
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""
 
@@ -53,6 +62,9 @@ class Answers:
     Args:
         keeps: Whether fields will be looked for in them.
         on_text: Is called when a tool has answered with a text for the first time.
+
+    Attributes:
+        inputs: Has what `MADE_TEXT` has found in inputs of tools, each with the first tool.
     """
 
     def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
@@ -62,6 +74,7 @@ class Answers:
         self._places: dict[_Place, set[str]] | None = None
         self._values: dict[bytes, list[bytes]] = {}
         self._bytes = 0
+        self.inputs: dict[str, str] = {}
 
     def add(self, server_id: str, tool: str, kind: ResultKind, body: bytes) -> None:
         """Notes one successful answer, as the script got it."""
@@ -77,6 +90,12 @@ class Answers:
         if is_new and what != "value":
             self._on_text()
 
+    def sent(self, tool: str, body: bytes) -> None:
+        """Notes an input that has the text of an object, or of a missing value, in it."""
+        made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
+        if made is not None:
+            self.inputs.setdefault(made[0], tool)
+
     def may_have(self, field: str, tool: _Tool | None = None) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
         whose answers count; None: of any."""
@@ -84,12 +103,13 @@ class Answers:
 
     def holds(self, field: str, what: str) -> bool:
         """Says whether the fields of this name had such values as `WRITTEN` counts with (`types.check.misuse`)."""
-        if what in ("nulls", "seconds"):
-            found = self._found(rb'"%s\\*"\s*+:\s*+(null\b|-?\d[\d.]*+)' % _written(field))
-            return b"null" in found if what == "nulls" else _all_fit(_SECONDS, found)
+        if what == "seconds":
+            return _all_fit(_SECONDS, self._found(rb'"%s\\*"\s*+:\s*+(-?\d[\d.]*+)' % _written(field)))
         found = self._found(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
         if what == "words":
             return bool(found) and not any(map(_NUMBER.fullmatch, found))
+        if what == "zones":
+            return len({match[1] for match in map(_TIME.fullmatch, found) if match is not None}) > 1
         if what == "dates":
             return _are_disordered([one for one in found if one])
         wholes = {len(number.partition(b".")[0]) for number in found}
@@ -238,7 +258,6 @@ def _all_fit(pattern: re.Pattern[bytes], found: list[bytes]) -> bool:
 
 
 def _are_disordered(texts: list[bytes]) -> bool:
-    """Says whether texts are times of several zones, or dates whose order as texts is not that of their times."""
-    zones = {match[1] for match in map(_TIME.fullmatch, texts) if match is not None}
+    """Says whether texts are dates whose order as texts is not that of their times."""
     iso = [match.end() for match in map(_ISO.match, texts) if match is not None]
-    return len(zones) > 1 or (_all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1))
+    return _all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1)

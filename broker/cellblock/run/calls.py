@@ -163,9 +163,16 @@ class ToolCalls:
 
     def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
         """Counts a call that is not made: a recording has its answer, or says that it had none."""
-        call = CallFacts(server_id, tool_name, time.monotonic(), duration_ms=facts.duration_ms)
-        call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
-        call.over = True
+        call = CallFacts(
+            server_id,
+            tool_name,
+            time.monotonic(),
+            duration_ms=facts.duration_ms,
+            ok=ok,
+            error=facts.error,
+            certainty=facts.certainty,
+            over=True,
+        )
         self.calls.append(call)
         self._context.watch.call_recorded(call)
         self._earlier_inner += facts.inner
@@ -259,6 +266,8 @@ class ToolCalls:
             entered = True
             server, tool = self._find(call)
             call.export = tool.export_name
+            if context.answers is not None:
+                context.answers.sent(tool.tool_name, body)
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
@@ -372,14 +381,16 @@ class ToolCalls:
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         origin = replace(self._origin, caller=OuterCall(self, call))
-        if self._questions is None:
+        kept = self._context.kept
+        if self._questions is None or kept is None:
             return origin
         return replace(
             origin,
             asked=self._questions.of_call(call_id, call, body),
             run=self._questions,
-            sends=partial(self._questions.sends, call_id),
-            round=self._questions.round_of_call(call_id),
+            sends=partial(kept.sends, call_id),
+            # Where a call goes on that another process had made and whose server asks in rounds.
+            round=None if kept.earlier is None else kept.earlier.rounds.get(call_id),
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
@@ -447,9 +458,9 @@ class ToolCalls:
             self._tell_noted()
 
     def _tell_noted(self) -> None:
-        if (learner := self._context.learner) is not None:
-            for learnt_as, tool, found in self._noted:
-                learner.offer(learnt_as, tool, found.kind, found.body, self._context.watch.facts.principal)
+        learner, principal = self._context.learner, self._context.watch.facts.principal
+        for learnt_as, tool, found in self._noted:
+            learner.offer(learnt_as, tool, found.kind, found.body, principal)
         self._noted.clear()
         self._noted_bytes = 0
 

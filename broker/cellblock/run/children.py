@@ -15,6 +15,7 @@ from typing import Any
 from cellblock.base import payload
 from cellblock.base.errors import CellblockError, Certainty, InvalidRequest, Overloaded, ToolCallError
 from cellblock.base.raw_json import RawJson
+from cellblock.run.call_inputs import Turns
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
 from cellblock.run.lending import Lender
@@ -115,7 +116,7 @@ class Children:
         return response
 
 
-class Callers:
+class Callers(Turns):
     """Bounds the runs that may call kept scripts at the same time to one place less than the pool has: a child always
     finds one that comes free.
 
@@ -124,16 +125,16 @@ class Callers:
     """
 
     def __init__(self, capacity: Callable[[], int]) -> None:
-        self._capacity, self._inside = capacity, 0
-        self._left = asyncio.Condition()
+        super().__init__(0)
+        self._capacity = capacity
 
     @asynccontextmanager
     async def inside(self, wait_ms: int) -> AsyncGenerator[None]:
         """Counts a run inside the block; waits for its turn, at most `wait_ms`. Raises Overloaded."""
+        self._most = self._capacity() - 1
         try:
-            async with asyncio.timeout(wait_ms / 1000), self._left:
-                await self._left.wait_for(lambda: self._inside < max(1, self._capacity() - 1))
-                self._inside += 1
+            async with asyncio.timeout(wait_ms / 1000):
+                await self.enter(1)
         except TimeoutError:
             raise Overloaded(
                 f"Runs that call kept scripts hold all places that they may have for {wait_ms} ms (queue_wait_ms).",
@@ -142,10 +143,9 @@ class Callers:
         try:
             yield
         finally:
-            self._inside -= 1
-            async with self._left:
-                # All: one that has just given up must not be the one that is told.
-                self._left.notify_all()
+            # Hosts may have come or gone since.
+            self._most = self._capacity() - 1
+            self.leave(1)
 
 
 def _result(name: str, schema: JsonSchema, response: RunResponse) -> RawJson:

@@ -96,7 +96,7 @@ class RunContext:
         schemas: Compiled input schemas, shared between runs.
         max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
         watch: Hears each step.
-        learner: Is shown each successful result, after its answer has been sent; None for nobody.
+        learner: Is shown each successful result, after its answer has been sent.
         answers: Notes what the tools answer; None where nobody asks.
         journal: Records the run, or replays another; None for a run that is not journaled.
         kept: Writes the run down; None where nobody does.
@@ -121,7 +121,7 @@ class RunContext:
     schemas: ValidatorCache
     max_message_bytes: int
     watch: RunWatch
-    learner: Learner | None = None
+    learner: Learner
     answers: Answers | None = None
     journal: RunJournal | None = None
     kept: KeptRun | None = None

@@ -17,7 +17,7 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
 from cellblock.base.platforms import installed
 from cellblock.base.settings.policy import Grant, Reuse
-from cellblock.base.settings.sections import ALL, value_for
+from cellblock.base.settings.sections import value_for
 from cellblock.base.settings.settings import RunSettings
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
@@ -51,8 +51,8 @@ from cellblock.run.type_errors import TypeErrors
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.lines import SCRIPT_NAME, is_plain_name
 from cellblock.script.parsing import Parsers
-from cellblock.script.source import encoded, specifiers
-from cellblock.tools.catalog.model import Catalog, OutputsOf, ServerEntry, ToolEntry, stated_of
+from cellblock.script.source import encoded
+from cellblock.tools.catalog.model import Catalog, OutputsOf, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
@@ -205,11 +205,11 @@ class Executor:
         learner: Shown the results of tool calls.
         outputs: What a principal knows about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
-        policy: Says what clients are granted; None: the one of the settings.
+        policy: Says what clients are granted.
         events: Who watches all runs.
         keeper: Keeps runs when they have ended; None where none are kept.
         reuse: Whether a principal's runs may have one process, where the policy does not say it.
-        memory: Keeps what the authors of runs have read, where flows are on; None: they begin with nothing.
+        memory: Keeps what the authors of runs have read, where flows are on.
     """
 
     def __init__(
@@ -219,14 +219,14 @@ class Executor:
         upstreams: Registry,
         parsers: Parsers,
         *,
-        checker: TypeChecker | None = None,
-        learner: Learner | None = None,
-        outputs: OutputsOf = stated_of,
-        policy: Policy | None = None,
-        events: RunEvents | None = None,
-        keeper: RunKeeper | None = None,
-        reuse: Mapping[str, Reuse] | None = None,
-        memory: FlowMemory | None = None,
+        checker: TypeChecker | None,
+        learner: Learner,
+        outputs: OutputsOf,
+        policy: Policy,
+        events: RunEvents,
+        keeper: RunKeeper | None,
+        reuse: Mapping[str, Reuse],
+        memory: FlowMemory,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -239,15 +239,15 @@ class Executor:
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
         self._sides = SideChecks(checker)
-        self._policy = policy or Policy(settings.policy)
-        self._events = RunEvents() if events is None else events
+        self._policy = policy
+        self._events = events
         self._keeper = keeper
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._checker = checker
         self._generation = Generation()
         self._callers = Callers(lambda: pool.capacity)
         self._keys = ReuseKeys(pool.keep_keys)
-        self._reuse: Mapping[str, Reuse] = reuse or {ALL: "never"}
+        self._reuse = reuse
         self._memory = memory
         self._at_work = 0
         self._closed = False
@@ -371,7 +371,7 @@ class Executor:
             except BaseException:
                 job.watch.given_up()
                 raise
-            if response.label is not None and self._memory is not None:
+            if response.label is not None:
                 await self._memory.read(caller.reader, response.label)
             job.watch.ended(response)
             return response if kept is None else await kept.named(response)
@@ -428,11 +428,10 @@ class Executor:
                     self._policy.secrets,
                 )
             finally:
-                if flow is not None and self._memory is not None:
+                if flow is not None:
                     await self._memory.read(caller.reader, flow.label)
-            if self._learner is not None:
-                most = self._settings.max_message_bytes
-                await learn(self._learner, server, tool, result, most, principal)
+            most = self._settings.max_message_bytes
+            await learn(self._learner, server, tool, result, most, principal)
             return result
 
     async def _to_end(self, job: _Job) -> RunResponse:
@@ -533,15 +532,16 @@ class Executor:
     async def _used_are_there(self, request: RunRequest, found: Imports, principal: str) -> frozenset[str]:
         """Waits for the servers that a script imports or requests; for all where it looks servers up, or computes what
         it imports. Returns the ids of those whose changed tools are not known yet."""
-        imported, computed = specifiers(request.code, found)
-        used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
+        used = {name.removeprefix(SERVERS_PREFIX) for name in (*found.specifiers, *request.requested)}
         if self._upstreams.starting(principal):
             most = WAIT_SHARE * request.limits.timeout_ms / 1000
             until = time.monotonic() + most
             await self._upstreams.settled(used, principal=principal, at_most=most)
-            if computed or DISCOVERY_SPECIFIER in used:
+            if found.computed or DISCOVERY_SPECIFIER in used:
                 await self._upstreams.settled(principal=principal, at_most=max(0.0, until - time.monotonic()))
-        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS, principal)
+        return await self._upstreams.refreshed(
+            None if found.computed else used, REFRESH_BOUND_SECONDS, principal
+        )
 
     def _is_reused(self, job: _Job) -> bool:
         """Says whether a run may have the process of others. One with a journal may not: its sources of time and chance
@@ -576,8 +576,7 @@ class Executor:
         """Gives the label of what the author of a run has read; None where flows are off."""
         if self._policy.flows is None:
             return None
-        if self._memory is not None:
-            label |= await self._memory.of(caller.reader)
+        label |= await self._memory.of(caller.reader)
         if journal is not None and journal.past is not None:
             # A process that is lost on its way back knew all of it.
             packed = {journal.past.label, *(call.label for call in journal.past.calls)}
@@ -590,8 +589,7 @@ class Executor:
         rules = self._policy.flows
         if rules is None or label is None:
             return None
-        noted = None if self._memory is None else partial(self._memory.rises, caller.reader)
-        return RunFlow(rules, label, catalog, noted)
+        return RunFlow(rules, label, catalog, partial(self._memory.rises, caller.reader))
 
     def _planned(self, job: _Job, imports: Imports, catalog: Catalog, *, reuse: bool) -> Plan:
         code, journal = job.request.code, job.journal

@@ -16,7 +16,7 @@ import mcp_types as types
 from pydantic import BaseModel
 
 from cellblock.base.errors import AuthenticationFailed, Certainty
-from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId, Round
+from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId
 from cellblock.base.tasks import at_most
 from cellblock.run.events import CallFacts
 from cellblock.run.hook import KeptRun, OpenQuestion
@@ -76,15 +76,6 @@ class Questions:
         """Gives what has the answers to questions of the server of a call; `body` is its input."""
         # Not all of it: it may have megabytes, and the call may take days.
         return partial(self._ask, call_id, call, body[:SHOWN_BYTES], len(body))
-
-    def round_of_call(self, call_id: int) -> Round | None:
-        """Gives where a call goes on that another process had made and whose server asks in rounds."""
-        earlier = self._kept.earlier
-        return None if earlier is None else earlier.rounds.get(call_id)
-
-    async def sends(self, call_id: int) -> None:
-        """Waits until it is written down that a call goes on with its answers: its server may do what it is to do."""
-        await self._kept.sends(call_id)
 
     def leave(self) -> list[OpenQuestion]:
         """Hears that the run is parked: those who answer the run are asked from now on. Returns what is asked."""

@@ -408,7 +408,7 @@ class Run:
         else:
             self._journaled.live()
             if self._replay_ms:
-                self._clock.restart(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+                self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
     def _has_worker(self, message: protocol.FromHost) -> None:
         """Notes that the run has a worker, which any message about the run implies, but for an end without one."""

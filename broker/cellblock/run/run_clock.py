@@ -51,13 +51,8 @@ class RunClock:
         return cls(0.0, lambda message: None, lambda seconds: None)
 
     def start(self, bound: float) -> None:
-        """Begins the run's time: the worker has the script, and the broker's own bound is `bound` seconds away."""
-        self._left = bound
-        self._since = asyncio.get_running_loop().time()
-        self._set_bound(bound)
-
-    def restart(self, bound: float) -> None:
-        """Begins the run's time anew: it has come back to where it was."""
+        """Begins the run's time: the worker has the script, and the broker's own bound is `bound` seconds away; or
+        begins it anew, as the run has come back to where it was."""
         self._left = bound
         if not self._stopped:
             self._since = asyncio.get_running_loop().time()

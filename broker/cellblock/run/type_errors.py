@@ -13,7 +13,7 @@ from typing import Final
 
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import COMPARED
+from cellblock.run.answers import COMPARED, MADE_TEXT
 from cellblock.run.failure import CORRECT_IT
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
@@ -50,11 +50,8 @@ _MISUSED: Final = re.compile(
 )
 """Matches what the engine says when a text is used as the value whose JSON it is."""
 
-_MADE_TEXT: Final = re.compile(
-    r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
-)
-"""Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
-alone may be meant: a type."""
+_BEGINNING: Final = re.compile(r"(?<=\")1970-01-\d\d")
+"""Matches the date that becomes of null, and of seconds."""
 
 LATE: Final = Diagnostic(
     severity="info",
@@ -189,15 +186,41 @@ class TypeErrors:
 
 
 def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
-    """Tells of a text in the result that an object, or a missing value, has become part of."""
-    if isinstance(response.result, RawJson) or weight_of(response.result, MAX_WEIGHT) > MAX_WEIGHT:
-        return []
-    found = _MADE_TEXT.search(json.dumps(response.result, ensure_ascii=False))
-    if found is None or found[0] in side.code or side.answers.may_say(found[0]):
-        return []
-    message = f"A text of the result has `{found[0]}` in it: what it was made of is an object, missing or no number."
+    """Tells of a text, in the result or in an input of a tool, that an object, or a missing value, has become part of;
+    and of a date in the result that null or seconds have become."""
     hint = "Read a field of the object, await the promise, or give a default: `value ?? …`."
-    return [Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint)]
+    made = "what it was made of is an object, missing or no number."
+    told = [
+        Diagnostic(
+            severity="warning",
+            code="TYPE_ERROR",
+            message=f"A text in the input of `{shown(tool)}` has `{text}` in it: {made}",
+            hint=hint,
+        )
+        for text, tool in side.answers.inputs.items()
+        if not _is_known(text, side)
+    ]
+    if isinstance(response.result, RawJson) or weight_of(response.result, MAX_WEIGHT) > MAX_WEIGHT:
+        return told
+    result = json.dumps(response.result, ensure_ascii=False)
+    found, date = MADE_TEXT.search(result), _BEGINNING.search(result)
+    if found is not None and not _is_known(found[0], side):
+        message = f"A text of the result has `{found[0]}` in it: {made}"
+        told.append(Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint))
+    if date is not None and not _is_known(date[0], side) and "Date(0" not in side.code:
+        told.append(
+            Diagnostic(
+                severity="warning",
+                code="TYPE_ERROR",
+                message=f"A date of the result is of {date[0]}: null became one, or a number of seconds.",
+                hint="Leave out what is null; `new Date(…)` takes milliseconds: multiply seconds by 1000.",
+            )
+        )
+    return told
+
+
+def _is_known(text: str, side: SideCheck) -> bool:
+    return text in side.code or side.answers.may_say(text)
 
 
 def _of_spelling(side: SideCheck, at: int, name: str, text: str, had: str) -> Diagnostic:

@@ -58,11 +58,17 @@ class TooSlow(TooComplex):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Describes a piece of the source in bytes."""
+    """Describes a piece of the source in bytes. `text` is what stands in it if it is a string, with escapes as they are
+    written."""
 
     start: int
     end: int
-    is_string: bool
+    text: str | None = None
+
+    @property
+    def constant(self) -> str | None:
+        """Gives the text, of which is certain what it says; None where that is computed."""
+        return None if self.text is None or "\\" in self.text else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,17 @@ class Imports:
     fix: str | None = None
     unawaited: tuple[Unawaited, ...] = ()
     calls: tuple[Span, ...] = ()
+
+    @property
+    def computed(self) -> bool:
+        """Says whether something is imported of which the name is computed."""
+        return any(node.constant is None for node in self.dynamics)
+
+    @property
+    def specifiers(self) -> set[str]:
+        """Gives all others."""
+        named = {node.text for node in self.statics} | {node.constant for node in self.dynamics}
+        return {name for name in named if name is not None}
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
@@ -140,13 +157,13 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
         )
     return Imports(
         media_type,
-        _spans(statics),
-        _spans(dynamics),
+        _spans(statics, source),
+        _spans(dynamics, source),
         None if javascript is None else javascript.decode(),
         entry,
         fix,
         unawaited,
-        _spans(_calls(dynamics)),
+        _spans(_calls(dynamics), source),
     )
 
 
@@ -159,8 +176,14 @@ def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
     return None if blanked is None or _parse(blanked, JAVASCRIPT, deadline).has_error else blanked
 
 
-def _spans(nodes: list[Node]) -> tuple[Span, ...]:
-    return tuple(Span(node.start_byte, node.end_byte, node.type == "string") for node in nodes)
+def _spans(nodes: list[Node], source: bytes) -> tuple[Span, ...]:
+    return tuple(Span(node.start_byte, node.end_byte, _string(node, source)) for node in nodes)
+
+
+def _string(node: Node, source: bytes) -> str | None:
+    if node.type != "string":
+        return None
+    return source[node.start_byte + 1 : node.end_byte - 1].decode("utf-8", "replace")
 
 
 def _parse(source: bytes, media_type: str, deadline: float) -> Node:

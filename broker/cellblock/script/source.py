@@ -211,11 +211,13 @@ def prepare(
         line, column = places[call.start]
         script.unawaited.append((f"{name}:{line}:{column}", call))
     for node in found.statics:
-        specifier = _literal(source, node)
+        specifier = node.text or ""
         script.static.append(StaticImport(specifier, *places[node.start]))
         url = resolve(specifier)
         if url is not None:
             edits.append(_Replacement(node.start, node.end, f'"{url}"'))
+    script.computed = found.computed
+    script.dynamic = [node.constant for node in found.dynamics if node.constant is not None]
     function, in_turn = _fresh_names(code)
     script.fits_context &= len(keywords) == len(found.dynamics) or not own_import
     if import_name is not None:
@@ -225,11 +227,6 @@ def prepare(
     for node in found.dynamics:
         edits.append(_Replacement(node.start, node.start, f"{function}("))
         edits.append(_Replacement(node.end, node.end, ")"))
-        specifier = _constant(source, node)
-        if specifier is None:
-            script.computed = True
-        else:
-            script.dynamic.append(specifier)
     for node in wrapped:
         edits.append(_Replacement(node.start, node.start, f"{in_turn}("))
         edits.append(_Replacement(node.end, node.end, ")"))
@@ -242,19 +239,6 @@ def prepare(
         names += f", load as {script.import_name}" if keywords else ""
         script.text += f'\nimport {{ {names} }} from "{import_url}";\n'
     return script
-
-
-def specifiers(code: str, found: Imports) -> tuple[set[str], bool]:
-    """Gives the literal specifiers of a script's imports, and whether it has an `import(…)` of anything else.
-
-    Args:
-        code: The agent's source.
-        found: What `find_imports` has found in it.
-    """
-    source = encoded(code if found.javascript is None else found.javascript)
-    dynamic = [_constant(source, node) for node in found.dynamics]
-    named = {_literal(source, node) for node in found.statics} | set(dynamic)
-    return {name for name in named if name is not None}, None in dynamic
 
 
 def _apply(
@@ -277,16 +261,6 @@ def _apply(
         at = edit.end
     pieces.append(source[at:])
     return b"".join(pieces).decode()
-
-
-def _literal(source: bytes, node: Span) -> str:
-    """Gives the text of a string node; an escape in it is left as written and so resolves to nothing."""
-    return source[node.start + 1 : node.end - 1].decode("utf-8", "replace")
-
-
-def _constant(source: bytes, node: Span) -> str | None:
-    text = _literal(source, node) if node.is_string else "\\"
-    return None if "\\" in text else text
 
 
 def _argument(source: bytes, keyword_end: int) -> int:

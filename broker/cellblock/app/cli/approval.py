@@ -46,7 +46,8 @@ TRY_SECONDS: Final = 10.0
 _ABSENT: Final = object()
 
 
-async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
+@reading(of_state)
+async def run(parsed: argparse.Namespace, settings: Settings) -> int:
     """Connects to one server, with a principal's login where each has one, prints how its tools differ from their pins,
     and approves what the arguments name.
 
@@ -89,9 +90,6 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     elif differences and not parsed.show:
         lines += ["", "nothing is approved: name the tools that you approve, or all with --all"]
     return _told(parsed, lines, [*differences], chosen)
-
-
-run: Final = reading(of_state)(approve)
 
 
 def _told(

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import platformdirs
 
 from cellblock.app.cli.help import EXIT_USAGE, all_commands
+from cellblock.base.errors import CellblockError, Fault
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Names where `serve --http` listens and `connect` looks when nothing else is said."""
@@ -23,18 +24,26 @@ USERS_OWN: Final = "cellblock.json in your settings folder, if it is there"
 
 Input = TypeVar("Input")
 
-Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+Code = int | None
+"""Is what the function of a command gives: an exit code; None where all went well."""
+
+Work = Coroutine[Any, Any, Code]
 
 
 def reading(
     read: Callable[[argparse.Namespace], Input],
-) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
+) -> Callable[[Callable[[argparse.Namespace, Input], Work]], Callable[[argparse.Namespace], Work]]:
     """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
     return lambda work: lambda parsed: work(parsed, read(parsed))
 
 
-class UsageError(Exception):
-    """Tells that arguments cannot be used; the text says why."""
+class UsageError(CellblockError):
+    """Tells that arguments cannot be used; the text says why, and what to do."""
+
+    fault = Fault.CALLER
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, hint="")
 
 
 def default_file() -> Path:

@@ -204,9 +204,8 @@ class Answers:
         async with in_background(_hear(reader, questions, work)):
             try:
                 send(answer=await work)
-            except (UsageError, CellblockError) as error:
-                is_usage = isinstance(error, UsageError) or error.fault is Fault.CALLER
-                send(failed=str(error), usage=is_usage)
+            except CellblockError as error:
+                send(failed=str(error), usage=error.fault is Fault.CALLER)
             except asyncio.CancelledError:
                 # It has hung up, or the daemon ends.
                 send(failed="The daemon has ended what the command asked for.", usage=False)

@@ -43,7 +43,7 @@ from cellblock.types.learning.store import Observations
 
 
 @reading(with_state_dir)
-async def login(parsed: argparse.Namespace, settings: Settings) -> int:
+async def login(parsed: argparse.Namespace, settings: Settings) -> None:
     """Waits until somebody has logged in to one server in a browser.
 
     Raises:
@@ -51,16 +51,13 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
         LoginError: Nobody has logged in.
     """
     target = _target(settings, parsed.server)
-    if parsed.timeout < 1:
-        raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
     folder = None if parsed.no_browser else settings.state_dir
     tell = partial(print, file=sys.stderr, flush=True)
     sys.stdout.write(await log_in(target, browser=folder, bound=parsed.timeout, say=tell) + "\n")
-    return EXIT_OK
 
 
 @reading(with_state_dir)
-async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
+async def logout(parsed: argparse.Namespace, settings: Settings) -> None:
     """Ends and forgets logins.
 
     Raises:
@@ -80,7 +77,7 @@ async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
         if principal is None or server is not None or not person:
             raise UsageError("--everything needs --principal NAME of somebody else than you, and no server")
         sys.stdout.write(await remove_all_of(settings, principal))
-        return EXIT_OK
+        return
     store, auth = store_to_read(settings), settings.cellblock.auth
     found = [
         (one.store, one.server)
@@ -94,14 +91,13 @@ async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(await log_out(place, whose_login(name, person)) + "\n")
     if not found:
         sys.stdout.write(f"There is no login of {principal}.\n")
-    return EXIT_OK
 
 
 @reading(with_state_dir)
-async def show_logins(parsed: argparse.Namespace, settings: Settings) -> int:
+async def show_logins(parsed: argparse.Namespace, settings: Settings) -> None:
     """Prints all logins. Raises LoginError: They cannot be listed."""
     found = [one.status() for one in await held_logins(store_to_read(settings), settings.cellblock.auth)]
-    return answer(parsed, found, "".join(map(_line, found)) or "Nobody is logged in.\n")
+    answer(parsed, found, "".join(map(_line, found)) or "Nobody is logged in.\n")
 
 
 @reading(with_state_dir)
@@ -159,7 +155,7 @@ def _line(status: dict[str, Any]) -> str:
 _HOW: Final = "Give it at the prompt, or on standard input: cellblock secret set NAME < file."
 
 
-def put(parsed: argparse.Namespace) -> int:
+def put(parsed: argparse.Namespace) -> None:
     """Asks for a secret, or reads it from standard input, and keeps it.
 
     Raises:
@@ -172,16 +168,15 @@ def put(parsed: argparse.Namespace) -> int:
         sys.stdout.write(
             f"{name} of {parsed.principal} is kept. Refer to it in headers with ${{secret:{name}}}.\n"
         )
-        return EXIT_OK
+        return
     secrets = NamedSecrets()
     # Asked before the person is: there may be no keyring to keep it.
     done = "is kept" if secrets.get(name) is None else "has a new value"
     secrets.put(name, _value(name))
     sys.stdout.write(f"{name} {done} {secrets.place}. Refer to it with ${{keyring:{name}}}.\n")
-    return EXIT_OK
 
 
-def show(parsed: argparse.Namespace) -> int:
+def show(parsed: argparse.Namespace) -> None:
     """Prints the names of all secrets, and where the configuration refers to them. Raises ConfigError."""
     uses = _uses(parsed.config)
     names = NamedSecrets().names()
@@ -196,7 +191,7 @@ def show(parsed: argparse.Namespace) -> int:
         for one in absent
     ]
     text = "\n".join(lines) or "There are no secrets. Make one: cellblock secret set NAME"
-    return answer(parsed, {"config": parsed.config, "secrets": found, "notSet": absent}, f"{text}\n")
+    answer(parsed, {"config": parsed.config, "secrets": found, "notSet": absent}, f"{text}\n")
 
 
 def remove(parsed: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,7 @@ from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.edit_servers import tell_unused
-from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.importing.entries import Search, find_servers
+from cellblock.app.cli.importing.entries import Found, Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, entry_lines, make_plan, runs_cellblock
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
@@ -73,7 +72,7 @@ class Step:
         }
 
 
-def install(parsed: argparse.Namespace) -> int:
+def install(parsed: argparse.Namespace) -> None:
     """Shows how the clients' files would change, asks, and writes them.
 
     Raises:
@@ -87,14 +86,13 @@ def install(parsed: argparse.Namespace) -> int:
         raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
     if parsed.print:
         sys.stdout.writelines(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch) for name in names)
-        return EXIT_OK
+        return
     target = OwnFile(parsed.config)
     plan = Plan()
     if parsed.take_over and not parsed.uninstall:
-        found = partial(_plan, names, project, target)
         place: Place = parsed.secrets or "environment"
-        declined = _declined(found(place), parsed)
-        plan = found(place, declined)
+        planned = _planner(_servers_in(names, project), target, place, parsed)
+        plan = planned(secrets=place)
         if plan.secrets and parsed.secrets is None:
             if parsed.yes:
                 # Out of the client's file they go: only the copy of the old one would have them.
@@ -109,7 +107,7 @@ def install(parsed: argparse.Namespace) -> int:
                 )
             if asks() and not parsed.json:
                 place = place_for(plan.secrets)
-        plan = found(place, declined, os.environ)
+        plan = planned(secrets=place, environment=os.environ)
     steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
@@ -120,7 +118,7 @@ def install(parsed: argparse.Namespace) -> int:
     if changed and not _confirmed(
         parsed, f"Write {counted(len(changed), 'file')}?", "--print to see the entry"
     ):
-        return EXIT_OK
+        return
     if plan.added:
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
@@ -146,7 +144,6 @@ def install(parsed: argparse.Namespace) -> int:
     else:
         tell_unused(left, target)
     _look(target, plan)
-    return EXIT_OK
 
 
 def is_ours(entry: object) -> bool:
@@ -193,57 +190,65 @@ def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
 def _step(
     name: str, project: Path | None, launch: Launch, target: OwnFile, plan: Plan, *, uninstall: bool
 ) -> Step:
-    client = CLIENTS[name]
-    path = client.file(project)
+    path = CLIENTS[name].file(project)
     assert path is not None  # checked by _wanted
     file = ConfigFile(path)
-    plan = plan.of_file(file.path)
     if file.path == target.path:
         raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
-    key = client.key(file.data)
-    present = value_at(file.data, key)
-    changes, before, unread = dict[KeyPath, Any](), dict[str, Any](), list[str]()
-    if uninstall:
-        if present is not None and not is_ours(present):
-            raise ConfigError(
-                f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
-            )
-        file.text = _before_us(file, key)
-        servers = value_at(read(file.text, format_of(file.path.name)), key[:-1])
-        there = value_at(file.data, key[:-1])
-        before = {
-            name: entry
-            for name, entry in (servers.items() if is_object(servers) else ())
-            if not is_object(there) or name not in there
-        }
-        changes |= {
-            (*key[:-1], name, member): value
-            for name, entry in _with_secrets_of_now(before, _secrets_made(file), unread).items()
-            for member, value in (entry.items() if is_object(entry) else ())
-            if value != before[name][member]
-        }
-    else:
-        # opencode 2 would otherwise run the tool's script from a script of its own.
-        outside = {"codemode": False} if key[:-1] != client.servers else {}
-        entry = {**client.entry(launch), **outside}
-        if is_object(present):
-            if not is_ours(present):
-                raise ConfigError(
-                    f"{'.'.join(key)} in {file.path} is another server.", hint="Give that one another name."
-                )
-            # What the user has set beside, such as variables, times, and which tools need no question, stays.
-            stays = {key: value for key, value in present.items() if key not in _REACHED}
-            entry |= stays | {key: entry[key] for key in _STARTED if key in entry}
-        if entry != present:
-            changes[key] = entry
-        changes |= {
-            tuple(map(str, step.found.path)): REMOVED
-            for step in plan.steps
-            if step.fate in ("added", "present")
-        }
+    step = Step(name, file, CLIENTS[name].key(file.data), plan.of_file(file.path), [], [])
+    changes = _without_us(step) if uninstall else _with_us(step, launch)
     if changes:
         file.change(changes)
-    return Step(name, file, key, plan, list(before), unread)
+    return step
+
+
+def _without_us(step: Step) -> dict[KeyPath, Any]:
+    """Sets a client's file to what it would say without Cellblock, and notes in the step what is given back. Returns
+    the changes that put the secrets of now into that."""
+    file, above = step.file, step.key[:-1]
+    present = value_at(file.data, step.key)
+    if present is not None and not is_ours(present):
+        raise ConfigError(
+            f"{'.'.join(step.key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
+        )
+    file.text = _before_us(file, step.key)
+    servers = value_at(read(file.text, format_of(file.path.name)), above)
+    there = value_at(file.data, above)
+    before = {
+        name: entry
+        for name, entry in (servers.items() if is_object(servers) else ())
+        if not is_object(there) or name not in there
+    }
+    step.given_back += before
+    changes: dict[KeyPath, Any] = {}
+    for name, entry in _with_secrets_of_now(before, _secrets_made(file), step.unread).items():
+        for member, value in entry.items() if is_object(entry) else ():
+            if value != before[name][member]:
+                changes[(*above, name, member)] = value
+    return changes
+
+
+def _with_us(step: Step, launch: Launch) -> dict[KeyPath, Any]:
+    """Returns the changes that have the client start Cellblock, in the place of the servers that are taken over."""
+    file, client = step.file, CLIENTS[step.name]
+    present = value_at(file.data, step.key)
+    # opencode 2 would otherwise run the tool's script from a script of its own.
+    outside = {"codemode": False} if step.key[:-1] != client.servers else {}
+    entry = {**client.entry(launch), **outside}
+    if is_object(present):
+        if not is_ours(present):
+            raise ConfigError(
+                f"{'.'.join(step.key)} in {file.path} is another server.", hint="Give that one another name."
+            )
+        # What the user has set beside, such as variables, times, and which tools need no question, stays.
+        stays = {key: value for key, value in present.items() if key not in _REACHED}
+        entry |= stays | {key: entry[key] for key in _STARTED if key in entry}
+    taken: dict[KeyPath, Any] = {
+        tuple(map(str, one.found.path)): REMOVED
+        for one in step.plan.steps
+        if one.fate in ("added", "present")
+    }
+    return taken if entry == present else {step.key: entry, **taken}
 
 
 def _secrets_made(file: ConfigFile) -> dict[str, str]:
@@ -281,22 +286,27 @@ def _before_us(file: ConfigFile, key: KeyPath) -> str:
     return file.without(key, None if record is None else json.loads(record))
 
 
-def _plan(
-    names: Sequence[str],
-    project: Path | None,
-    target: OwnFile,
-    secrets: Place,
-    declined: Collection[tuple[Path, str]] = (),
-    environment: Collection[str] | None = None,
-) -> Plan:
-    """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
+def _servers_in(names: Sequence[str], project: Path | None) -> list[Found]:
+    """Returns the servers of the clients' files that are to be changed."""
     files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
-    here = [
-        one
-        for one in find_servers(names, project).servers
-        if real_path(one.file) in files and (one.file, one.name) not in declined
-    ]
-    return make_plan(here, target.servers, secrets=secrets, kept=NamedSecrets().get, environment=environment)
+    return [one for one in find_servers(names, project).servers if real_path(one.file) in files]
+
+
+def _planner(
+    found: Sequence[Found], target: OwnFile, place: Place, parsed: argparse.Namespace
+) -> Callable[..., Plan]:
+    """Returns `make_plan` for the servers that are wanted, of all files together: of those with one name the first is
+    taken, and the others stay. A person is asked about each new one that a project's file has."""
+    planned = partial(make_plan, present=target.servers, kept=NamedSecrets().get)
+    is_asked = not parsed.yes and not parsed.json and not vars(parsed).get("dry_run") and asks()
+    declined: list[Found] = []
+    for step in planned(found, secrets=place).steps if is_asked else ():
+        if step.fate == "added" and step.of_project:
+            name = dotted([step.found.name])
+            print(f"{name}, from {step.source}", *entry_lines(step, Painter(sys.stdout)), sep="\n")
+            if not agreed(f"Take {name} over?"):
+                declined.append(step.found)
+    return partial(planned, [one for one in found if one not in declined])
 
 
 def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
@@ -373,7 +383,7 @@ _FATE_SIGNS: Final = {
 }
 
 
-def import_servers(parsed: argparse.Namespace) -> int:
+def import_servers(parsed: argparse.Namespace) -> None:
     """Finds the servers, shows what would be done, asks, and writes the file.
 
     Raises:
@@ -384,10 +394,8 @@ def import_servers(parsed: argparse.Namespace) -> int:
     search = find_servers(parsed.clients or CLIENT_NAMES, project)
     if target.path in (*search.files, *search.unreadable):
         raise ConfigError(f"{target.path} is a client's own file.", hint="Give --config with another one.")
-    planned = partial(make_plan, search.servers, target.servers, kept=NamedSecrets().get)
     place: Place = "file" if parsed.copy_secrets else parsed.secrets or "environment"
-    if not parsed.dry_run and (declined := _declined(planned(secrets=place), parsed)):
-        search.servers[:] = [one for one in search.servers if (one.file, one.name) not in declined]
+    planned = _planner(search.servers, target, place, parsed)
     plan = planned(secrets=place)
     paint = Painter(sys.stdout)
     if not parsed.json:
@@ -397,7 +405,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
         if not _confirmed(
             parsed, f"Write {counted(len(plan.added), 'server')} to {target.path}?", "--dry-run"
         ):
-            return EXIT_OK
+            return
         if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
             plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
@@ -418,27 +426,12 @@ def import_servers(parsed: argparse.Namespace) -> int:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
     if written:
         _look(target, plan)
-    return EXIT_OK
 
 
 def _look(target: OwnFile, plan: Plan) -> None:
     if plan.added:
         sys.stdout.flush()
         asyncio.run(first_look(load_settings(target.path), plan.added))
-
-
-def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
-    """Asks about each server that a project's file has, and returns those that are not wanted."""
-    if parsed.yes or parsed.json or not asks():
-        return []
-    declined: list[tuple[Path, str]] = []
-    for step in plan.steps:
-        if step.fate == "added" and step.of_project:
-            name = dotted([step.found.name])
-            print(f"{name}, from {step.source}", *entry_lines(step, Painter(sys.stdout)), sep="\n")
-            if not agreed(f"Take {name} over?"):
-                declined.append((step.found.file, step.found.name))
-    return declined
 
 
 def place_for(secrets: int) -> Place:

@@ -12,7 +12,8 @@ from argcomplete.completers import SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
 from cellblock.app.cli.arguments import default_file
-from cellblock.app.cli.help import EXIT_OK, all_commands
+from cellblock.app.cli.help import all_commands
+from cellblock.app.cli.parser import from_1
 from cellblock.app.config.formats import normal
 from cellblock.base.json import is_object
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -26,9 +27,8 @@ MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
 """Bounds the file that is read while somebody waits for the tab key."""
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(parsed: argparse.Namespace) -> None:
     sys.stdout.write(shellcode([PROGRAM], shell=parsed.shell))
-    return EXIT_OK
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
                 action.completer = servers  # type: ignore[attr-defined]
             elif action.dest in ("query", "tool"):
                 action.completer = SuppressCompleter()  # type: ignore[attr-defined]
-            elif action.type is int:
+            elif action.type in (int, from_1):
                 # No file is a number.
                 action.completer = lambda **_: []  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, other_file
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.streams import warn
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir, in_the_way, prepare_state_dir
@@ -57,7 +56,7 @@ _DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 """Starts a program as nobody's child: editors end what they have started with all below it."""
 
 
-async def connect(parsed: argparse.Namespace) -> int:
+async def connect(parsed: argparse.Namespace) -> None:
     """Relays between the client and the daemon that the options name, until the client closes standard input."""
     given = None if parsed.no_start else other_file(parsed)
     find = partial(found_daemon, parsed, None if given is None else config_mark(given))
@@ -69,7 +68,6 @@ async def connect(parsed: argparse.Namespace) -> int:
     await relay_stdio(
         find, None if address is None else partial(start, address), lambda link: tell_of(link.facts)
     )
-    return EXIT_OK
 
 
 def url_of(parsed: argparse.Namespace) -> str:

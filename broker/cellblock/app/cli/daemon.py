@@ -46,7 +46,7 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
 
 
 @reading(daemon_of)
-async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
+async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> None:
     """Prints the URL of the dashboard, and opens it unless told otherwise."""
     made: Any = await daemon.ask("POST", "/dashboard/code")
     url = urljoin(daemon.url, made["path"])
@@ -57,7 +57,6 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
         # A browser of the console would take the terminal for itself.
         # The next one takes the file's place; its code is good once, and for a minute.
         await asyncio.to_thread(open_privately, state_dir_of(parsed), "dashboard.html", url)
-    return EXIT_OK
 
 
 RESTART_SECONDS: Final = 60.0
@@ -93,7 +92,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     return EXIT_UNAVAILABLE
 
 
-async def logs(parsed: argparse.Namespace) -> int:
+async def logs(parsed: argparse.Namespace) -> None:
     from cellblock.tools.upstream.server_log import upstream_log
 
     name: str | None = parsed.server
@@ -124,7 +123,6 @@ async def logs(parsed: argparse.Namespace) -> int:
     while parsed.follow:
         await asyncio.sleep(POLL_SECONDS)
         _write(tail.news() or "")
-    return EXIT_OK
 
 
 class _Tail:

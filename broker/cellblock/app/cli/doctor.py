@@ -59,12 +59,12 @@ VERSION_BOUND_SECONDS: Final = 10.0
 @dataclass(slots=True)
 class Report:
     """A report has `problems`, which keep Cellblock, a server or a rule from working, `missing`, which only weakens
-    it, and `warnings`, which are about tools of servers that work."""
+    it, and `warnings`, which are about tools of servers that work. A broker's part of it is one, too."""
 
-    versions: dict[str, str]
-    config: str
-    state_dir: str
-    isolation: str
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    config: str = ""
+    state_dir: str = ""
+    isolation: str = ""
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     typecheck: str = ""
@@ -176,54 +176,46 @@ async def _examine(
 
 
 async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
-    """Returns what a broker that runs finds: around its workers, of its servers, and by a script."""
+    """Returns what a broker that runs finds, as the data of a `Report`: around its workers, of its servers, and by a
+    script."""
     settings, section = broker.settings, broker.settings.cellblock
-    versions, problems = dict[str, str](), list[str]()
-    layers, missing = list[str](), list[str]()
-    servers, warnings = dict[str, str](), list[str]()
-    if (cert := wanted.get("certificate")) is not None and (ends := served_certificate(cert)):
-        warnings.append(ends)
+    report = Report()
+    if (cert := wanted.get("certificate")) is not None:
+        report.note(None, served_certificate(cert))
     names = {path: name for name, path in module_paths(settings.enabled).items()}
     await _settled_one_by_one(broker, person)
     for hello in broker.hosts:
-        layers = hello.layers
-        missing = [_with_fix(layer) for layer in hello.missing]
-        versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
+        report.layers = hello.layers
+        report.missing = [_with_fix(layer) for layer in hello.missing]
+        report.versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
     for server in broker.catalog.servers.values():
         left_out = f", {server.left_out} left out" if server.left_out else ""
         has = "resources and no tools" if server.has_resources_alone else counted(len(server.tools), "tool")
-        servers[server.server_id] = f"connected, {has}{left_out}"
-        warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
+        report.servers[server.server_id] = f"connected, {has}{left_out}"
+        report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
     for server_id, reason in broker.catalog.unavailable.items():
         if (how := broker.catalog.logins.get(server_id)) is not None:
-            servers[server_id] = f"each user logs in, and you have not: {how}"
+            report.servers[server_id] = f"each user logs in, and you have not: {how}"
             continue
-        servers[server_id] = f"not connected: {reason}"
+        report.servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
         why = with_fix(settings.servers.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
-        problems.append(f"Server {server_id} is not connected: {why}")
-    warnings += [
+        report.problems.append(f"Server {server_id} is not connected: {why}")
+    report.warnings += [
         f"{fault.text(str(fault.file))} {fault.hint}"
         for fault in await asyncio.to_thread(overlay_faults, settings, broker.catalog)
     ]
     for fault in idle_patterns(section.policy, broker.catalog):
-        (problems if fault.slip_at else warnings).append(fault.sentence)
+        (report.problems if fault.slip_at else report.warnings).append(fault.sentence)
     # A journal of its own: the user's runs are kept beside it.
     response = await broker.run_request(request_of(PROBE), journal=Journal())
     if response.result != PROBE_RESULT:
         found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
-        problems.append(f"A script that only computes does not run: {found}")
-    is_checked = compiler.why_absent() is None and section.typecheck != "off"
-    return {
-        "versions": versions,
-        "layers": layers,
-        "missing": missing,
-        "typecheck": await _failed_check(broker) if is_checked else "",
-        "servers": servers,
-        "flows": overview(section.policy, settings.servers, broker.catalog),
-        "warnings": warnings,
-        "problems": problems,
-    }
+        report.problems.append(f"A script that only computes does not run: {found}")
+    if compiler.why_absent() is None and section.typecheck != "off":
+        report.typecheck = await _failed_check(broker)
+    report.flows = overview(section.policy, settings.servers, broker.catalog)
+    return asdict(report)
 
 
 def _approved_scripts(settings: Settings) -> dict[str, str]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import OwnFile
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.streams import warn
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
@@ -37,7 +36,7 @@ from cellblock.tools.catalog.naming import module_paths
 SCHEMES: Final = ("http://", "https://")
 
 
-def add(parsed: argparse.Namespace) -> int:
+def add(parsed: argparse.Namespace) -> None:
     """Writes a new server, or with --replace another one in its place.
 
     Raises:
@@ -50,7 +49,7 @@ def add(parsed: argparse.Namespace) -> int:
     present = file.servers.get(name)
     if present == entry:
         sys.stdout.write(harmless(f"{name} is in {shown_path(file.path)} already, as you have it.\n"))
-        return EXIT_OK
+        return
     file.change({file.place(name): entry})
     if present is not None and not parsed.replace:
         lines = "".join(f"  {line}\n" for line in file.difference(shown_path(file.path))[2:])
@@ -74,10 +73,9 @@ def add(parsed: argparse.Namespace) -> int:
         warn(f"there is no program {command} on the PATH of this shell.")
     elif (settings := load_settings(file.path)).servers[name].missing is None:
         asyncio.run(first_look(settings, [name]))
-    return EXIT_OK
 
 
-def remove(parsed: argparse.Namespace) -> int:
+def remove(parsed: argparse.Namespace) -> None:
     """Takes servers out, with what the section says of them by name. Raises ConfigError, as the others do."""
     file = OwnFile(parsed.config)
     names = [*dict.fromkeys(parsed.servers)]
@@ -95,7 +93,6 @@ def remove(parsed: argparse.Namespace) -> int:
         hint=f"Take {all_names} out of these patterns first, or put another name there.",
     )
     tell_unused(secrets, OwnFile(parsed.config))
-    return EXIT_OK
 
 
 def tell_unused(secrets: Collection[str], file: OwnFile) -> None:
@@ -152,7 +149,7 @@ def _save(
     warn(*(f"{problem.text(str(file.path))} {problem.hint}" for problem in own))
 
 
-def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
+def _switch(parsed: argparse.Namespace, *, disabled: bool) -> None:
     file = OwnFile(parsed.config)
     word = "disabled" if disabled else "enabled"
     names = [*dict.fromkeys(parsed.servers)]
@@ -174,7 +171,6 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
             )
     if names:
         _save(file, f"{word.capitalize()}: {', '.join(names)}", names)
-    return EXIT_OK
 
 
 enable, disable = partial(_switch, disabled=False), partial(_switch, disabled=True)

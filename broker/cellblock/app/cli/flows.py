@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.streams import answer, write_data
 from cellblock.app.config.formats import value_at
@@ -27,7 +26,7 @@ logger = logging.getLogger("cellblock.flows")
 PLACE = (SECTION_KEY, "policy", "flows")
 
 
-def show(parsed: argparse.Namespace) -> int:
+def show(parsed: argparse.Namespace) -> None:
     """Prints what principals' models have read. Raises ConfigError: That cannot be known."""
     kept = _labels(parsed, FlowLabels.all)
     found = [
@@ -43,14 +42,13 @@ def show(parsed: argparse.Namespace) -> int:
     text = "".join(
         harmless(f"{one.reader}: {one.label}, since {_day(one.since)}, last {_day(one.at)}\n") for one in kept
     )
-    return answer(parsed, found, text or "Nobody has read anything private or untrusted.\n")
+    answer(parsed, found, text or "Nobody has read anything private or untrusted.\n")
 
 
-def reset(parsed: argparse.Namespace) -> int:
+def reset(parsed: argparse.Namespace) -> None:
     """Forgets what principals' models have read. Raises ConfigError: That cannot be done."""
     forgotten = _labels(parsed, lambda labels: labels.reset(parsed.principal))
     write_data(harmless(f"forgotten: {', '.join(forgotten) or 'nothing was known'}\n"))
-    return EXIT_OK
 
 
 def always_in(config: str | Path | None) -> Callable[[dict[str, Any]], None]:

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from cellblock.app.cli.arguments import UsageError, default_file
-from cellblock.app.cli.help import EXIT_UNAVAILABLE, EXIT_USAGE
+from cellblock.app.cli.arguments import Code, default_file
+from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.cli.streams import say, with_streams
 from cellblock.base.errors import MORE_THREADS, CellblockError, Fault
@@ -71,14 +71,15 @@ def _main(arguments: Sequence[str] | None) -> int:
         parsed.config = str(default) if default.is_file() else None
     try:
         # Signals have their default effect until the loop runs: what is read here may be a pipe, and wait.
-        code: Coroutine[Any, Any, int] | int = pkgutil.resolve_name(f"cellblock.app.cli.{parsed.work}")(
+        code: Code | Coroutine[Any, Any, Code] = pkgutil.resolve_name(f"cellblock.app.cli.{parsed.work}")(
             parsed
         )
-        return code if isinstance(code, int) else asyncio.run(_ended_by_signals(code))
-    except (UsageError, CellblockError) as error:
+        if not isinstance(code, Code):
+            code = asyncio.run(_ended_by_signals(code))
+        return EXIT_OK if code is None else code
+    except CellblockError as error:
         say(str(error))
-        wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
-        return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
+        return EXIT_USAGE if error.fault is Fault.CALLER else EXIT_UNAVAILABLE
     except MemoryError:
         say("There is no memory left for Cellblock: `ulimit -v` should be unlimited.")
         return EXIT_UNAVAILABLE
@@ -99,7 +100,7 @@ def _collect_from_now_on() -> None:
     gc.enable()
 
 
-async def _ended_by_signals(work: Coroutine[Any, Any, int]) -> int:
+async def _ended_by_signals(work: Coroutine[Any, Any, Code]) -> Code:
     """Does the work of a command; SIGTERM and SIGHUP cancel it, so that everything is closed in order."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, USERS_OWN, Parser
-from cellblock.app.cli.help import EXIT_OK, HELP, shown
+from cellblock.app.cli.help import HELP, shown
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
 
@@ -50,10 +50,9 @@ def make_parser(wanted: str = "") -> Parser:
     return parser
 
 
-def show_help(parsed: argparse.Namespace) -> int:
+def show_help(parsed: argparse.Namespace) -> None:
     """Prints what `--help` does, as the command `help`. Of a command that is none it says what was probably meant."""
     make_parser().parse_args([*parsed.words, "--help"])
-    return EXIT_OK
 
 
 def _add(commands: Commands, path: str, work: str | None = None) -> Parser:
@@ -112,7 +111,7 @@ def _add_brokers(commands: Commands) -> None:
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept")
         .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")
-        .value("--until", "N", "stop before call N, from 1", type=_from_1)
+        .value("--until", "N", "stop before call N, from 1", type=from_1)
         .value(
             "--script", "SCRIPT", "run another script: its calls get the recorded answers, by tool and input"
         )
@@ -200,7 +199,7 @@ def _add_brokers(commands: Commands) -> None:
     (
         _add(actions, "runs list", "runs:show_all")
         .value("--client", "CLIENT", "whose, as cellblock.policy knows clients (default: everybody's)")
-        .value("--limit", "N", "at most so many, the newest (default 20)", type=int, default=20)
+        .value("--limit", "N", "at most so many, the newest (default 20)", type=from_1, default=20)
         .flag("--parked", "only those that wait for a person")
         .common()
     )
@@ -292,7 +291,7 @@ def _add_tools(commands: Commands) -> None:
         _add(commands, "search", "tools:search")
         .value("query", "QUERY")
         .value("--server", "SERVER", "search one server only")
-        .value("--limit", "N", "at most so many results (default 10)", type=int, default=10)
+        .value("--limit", "N", "at most so many results (default 10)", type=from_1, default=10)
         .flag("--types", "print TypeScript declarations, as search_tools does")
         .common()
     )
@@ -360,7 +359,7 @@ def _add_configuration(commands: Commands) -> None:
             "--timeout",
             "SECONDS",
             f"longest wait for the browser (default {LOGIN_SECONDS})",
-            type=int,
+            type=from_1,
             default=LOGIN_SECONDS,
         )
         .common(json=False)
@@ -498,7 +497,8 @@ def _add_servers(commands: Commands) -> None:
     )
 
 
-def _from_1(text: str) -> int:
+def from_1(text: str) -> int:
+    """Reads a number of an option that takes none below 1."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text} is no number from 1")
     return int(text)

@@ -25,7 +25,6 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, tell_starting, with_state_dir
 from cellblock.app.cli.parser import LIMITS
 from cellblock.app.cli.streams import above, say, write_json
-from cellblock.base.errors import InvalidRequest
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import Settings
@@ -124,10 +123,8 @@ async def run_script(
 
 
 def _check(broker: Broker, request: Mapping[str, Any]) -> None:
-    try:
-        broker.policy.grants_of(COMMAND_LINE, read_request(request, broker.settings.cellblock).grants)
-    except InvalidRequest as error:
-        raise UsageError(str(error)) from None
+    """Raises InvalidRequest."""
+    broker.policy.grants_of(COMMAND_LINE, read_request(request, broker.settings.cellblock).grants)
 
 
 async def run_in(
@@ -136,7 +133,8 @@ async def run_in(
     """Runs a script when the servers that it requires are there. Returns the response as JSON, but for a large result.
 
     Raises:
-        UsageError: The request is wrong, or a server that it requires is not connected.
+        InvalidRequest: The request is wrong.
+        UsageError: A server that it requires is not connected.
     """
     request: dict[str, Any] = wanted["request"]
     _check(broker, request)
@@ -153,12 +151,7 @@ async def run_in(
     ):
         await broker.installed(person.tell, None if DISCOVERY_SPECIFIER in request["code"] else used)
         _require(broker.catalog, required, wanted["config"])
-        try:
-            response = await broker.run_request(
-                request, caller, journal=journal, script_name=wanted["script"]
-            )
-        except InvalidRequest as error:
-            raise UsageError(str(error)) from None
+        response = await broker.run_request(request, caller, journal=journal, script_name=wanted["script"])
     return response.as_json()
 
 

@@ -42,7 +42,7 @@ from cellblock.run.policy.asking import flow_of
 from cellblock.tools.schemas.replies import WrongAnswer
 
 
-def show_all(parsed: argparse.Namespace) -> int:
+def show_all(parsed: argparse.Namespace) -> None:
     """Prints which runs are kept, the newest first. Raises ConfigError: they cannot be read."""
     settings = of_state(parsed)
     heads: list[Head] = []
@@ -53,10 +53,10 @@ def show_all(parsed: argparse.Namespace) -> int:
     if heads:
         lines = [_line("RUN", "BEGAN", "OUTCOME", "CALLS", "SIZE", "CLIENT"), *map(_line_of, heads)]
         text = "".join(f"{harmless(line)}\n" for line in lines)
-    return answer(parsed, [head_data(head) for head in heads], text)
+    answer(parsed, [head_data(head) for head in heads], text)
 
 
-def show(parsed: argparse.Namespace) -> int:
+def show(parsed: argparse.Namespace) -> None:
     """Prints one run.
 
     Raises:
@@ -78,17 +78,16 @@ def show(parsed: argparse.Namespace) -> int:
     if not parsed.values:
         lines += ["", "--values shows the script, its console output, and what its calls sent and got."]
     values = [harmless(f"\n{heading}\n{text}\n") for heading, text in _values(run)] if parsed.values else []
-    return answer(parsed, run, "".join([*(f"{line.rstrip()}\n" for line in lines), *values]))
+    answer(parsed, run, "".join([*(f"{line.rstrip()}\n" for line in lines), *values]))
 
 
-def delete(parsed: argparse.Namespace) -> int:
+def delete(parsed: argparse.Namespace) -> None:
     """Deletes runs. Raises ConfigError: One is not kept, or cannot be deleted."""
     with opened_runs(of_state(parsed)) as store:
         for run_id in parsed.runs:
             if not store.delete(run_id):
                 raise _unknown(run_id)
             sys.stdout.write(f"deleted {run_id}\n")
-    return EXIT_OK
 
 
 def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
@@ -227,18 +226,18 @@ BY: Final = "cli"
 """Names who has decided, in the audit log: who can write to the state directory."""
 
 
-def approve(parsed: argparse.Namespace) -> int:
+def approve(parsed: argparse.Namespace) -> None:
     """Allows the calls of a parked run, and answers its servers. Raises ConfigError: It does not wait, or the answer
     does not fit."""
-    return _answer(parsed, "accepted", parsed.answer, always=parsed.always)
+    _answer(parsed, "accepted", parsed.answer, always=parsed.always)
 
 
-def deny(parsed: argparse.Namespace) -> int:
+def deny(parsed: argparse.Namespace) -> None:
     """Refuses the calls of a parked run, whose script is told so. Raises ConfigError: It does not wait."""
-    return _answer(parsed, "declined")
+    _answer(parsed, "declined")
 
 
-def cancel(parsed: argparse.Namespace) -> int:
+def cancel(parsed: argparse.Namespace) -> None:
     """Ends a parked run. Raises ConfigError: It does not wait."""
     settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
@@ -246,7 +245,6 @@ def cancel(parsed: argparse.Namespace) -> int:
             raise _waits_not(parsed.run, store.head(parsed.run))
         tell(Decision(run=parsed.run, verdict="cancelled", calls=(), by=BY))
     sys.stdout.write(f"{parsed.run} is ended\n")
-    return EXIT_OK
 
 
 def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -282,7 +280,7 @@ async def _resumed(run_id: str, settings: Settings, hint: str) -> int:
 
 def _answer(
     parsed: argparse.Namespace, answer: Answer, form: str | None = None, *, always: bool = False
-) -> int:
+) -> None:
     named: list[str] = parsed.call
     settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
@@ -305,7 +303,7 @@ def _answer(
         write_data("".join(f"{line}\n" for one in asked for line in _question_lines(one, values=True)))
         if answer == "accepted" and asks() and not agreed("Allow this always?" if always else "Allow this?"):
             sys.stdout.write("Nothing was answered.\n")
-            return EXIT_OK
+            return
         for rule in [json.loads(flow.rule) for one in meant if always and (flow := flow_of(one)) is not None]:
             # It imports what edits files.
             from cellblock.app.cli.flows import write_rule
@@ -338,7 +336,6 @@ def _answer(
             sys.stdout.write(f"{head.id} goes on\n")
         else:
             sys.stdout.write(f"no daemon goes on with it yet: {_how_it_goes_on(parsed, waiting)}\n")
-    return EXIT_OK
 
 
 def _how_it_goes_on(parsed: argparse.Namespace, run: ParkedRun) -> str:

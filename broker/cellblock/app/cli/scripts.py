@@ -49,13 +49,13 @@ def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
     return settings, library_of(settings, store_to_read(settings))
 
 
-def show_all(parsed: argparse.Namespace) -> int:
+def show_all(parsed: argparse.Namespace) -> None:
     """Prints all scripts: those that run, and those that wait for a person."""
     _, library = opened_library(parsed)
     found = [state_of(library, name) for name in library.names()]
     rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
     lines = (harmless("  ".join(map(cell, row, WIDTHS)).rstrip()) for row in rows)
-    return answer(parsed, found, "".join(f"{line}\n" for line in lines) if found else "No script is kept.\n")
+    answer(parsed, found, "".join(f"{line}\n" for line in lines) if found else "No script is kept.\n")
 
 
 def approve(parsed: argparse.Namespace) -> int:
@@ -89,13 +89,12 @@ def approve(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def remove(parsed: argparse.Namespace) -> int:
+def remove(parsed: argparse.Namespace) -> None:
     """Takes the approvals of scripts back. Raises BadScript: One has none."""
     _, library = opened_library(parsed)
     for name in parsed.names:
         library.approvals.remove(name)
         sys.stdout.write(f"{name} does not run any more; its file stays\n")
-    return EXIT_OK
 
 
 def state_of(library: Library, name: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from cellblock import __version__
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file, other_file
 from cellblock.app.cli.flows import always_in
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
 from cellblock.app.cli.streams import say, warn
 from cellblock.app.config.load import behind
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from cellblock.serve.http.server import HttpFrontend
 
 
-def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, None]:
     """Reads the settings, and the token of an HTTP front-end. Returns what serves until it is told to stop.
 
     Raises:
@@ -97,14 +96,14 @@ async def _serve(
     front: HttpFrontend | None,
     load: Callable[[], Settings],
     hangups: Hangups,
-) -> int:
+) -> None:
     own_process()
     with logging_as_configured(settings.cellblock.log, settings.servers.values()):
         if front is not None:
             from cellblock.app.cli.serve_http import serve_http
 
             await serve_http(front, settings, parsed, load, hangups)
-            return EXIT_OK
+            return
         broker = Broker(settings)
         # What it takes to run scripts is imported and started while the client reads its greeting.
         async with (
@@ -113,7 +112,6 @@ async def _serve(
             following(broker, parsed, load, hangups),
         ):
             await until_gone(broker.host_started())
-    return EXIT_OK
 
 
 CHECK_SECONDS: Final = 2.0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.connect import state_dir_of
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.known import own_command
 from cellblock.app.cli.streams import warn, write_data
 from cellblock.app.config.formats import value_at
@@ -34,7 +33,7 @@ ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
 """Names what the unit reads when it is there; `%h` is the home folder."""
 
 
-def service(parsed: argparse.Namespace) -> int:
+def service(parsed: argparse.Namespace) -> None:
     """Prints the unit or the agent that the options ask for.
 
     Raises:
@@ -61,7 +60,6 @@ def service(parsed: argparse.Namespace) -> int:
     # Where programs such as npx and uvx are looked for: a service manager's own PATH has few folders.
     path = os.environ.get("PATH", os.defpath)
     write_data((launchd_plist if launchd else systemd_unit)(words, drain_seconds, path))
-    return EXIT_OK
 
 
 def _environment(*, launchd: bool) -> dict[str, str]:

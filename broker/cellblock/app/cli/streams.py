@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
-from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
+from cellblock.app.cli.help import EXIT_UNAVAILABLE
 from cellblock.base.terminal import for_screen, harmless, json_text, spelled_out
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
@@ -103,13 +103,12 @@ def write_json(value: object) -> None:
     write_data(json_text(value) + "\n")
 
 
-def answer(parsed: argparse.Namespace, data: object, text: str) -> int:
-    """Writes JSON where `--json` asks for it, else a text for people. Returns the exit code of what went well."""
+def answer(parsed: argparse.Namespace, data: object, text: str) -> None:
+    """Writes JSON where `--json` asks for it, else a text for people."""
     if parsed.json:
         write_json(data)
     else:
         sys.stdout.write(text)
-    return EXIT_OK
 
 
 def say(text: str) -> None:

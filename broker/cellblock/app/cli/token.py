@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cellblock.app.cli.arguments import UsageError, reading
-from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.run import read_grants
 from cellblock.app.cli.streams import answer, say, warn
@@ -28,7 +27,7 @@ UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 
 
-def create(parsed: argparse.Namespace) -> int:
+def create(parsed: argparse.Namespace) -> None:
     """Prints a new token.
 
     Raises:
@@ -46,13 +45,13 @@ def create(parsed: argparse.Namespace) -> int:
         say(
             "This is shown once and kept nowhere. Save it in a file of mode 600 for `cellblock connect --token-file`."
         )
-    return answer(parsed, {"name": parsed.name, "token": token, "expires": _iso(expires)}, f"{token}\n")
+    answer(parsed, {"name": parsed.name, "token": token, "expires": _iso(expires)}, f"{token}\n")
 
 
-def list_all(parsed: argparse.Namespace) -> int:
+def list_all(parsed: argparse.Namespace) -> None:
     """Prints what tokens there are. Raises ConfigError: they cannot be read."""
     found = _tokens(of_state(parsed)).all()
-    return answer(
+    answer(
         parsed,
         [_as_json(issued) for issued in found],
         "".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n",
@@ -60,7 +59,7 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 
 @reading(of_state)
-async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
+async def revoke(parsed: argparse.Namespace, settings: Settings) -> None:
     """Revokes one token; `--everything` removes what its holder has. Raises ConfigError: It cannot be done."""
     _tokens(settings).revoke(parsed.name)
     sys.stdout.write(f"revoked {parsed.name}\n")
@@ -69,7 +68,6 @@ async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
         from cellblock.app.cli.auth import remove_all_of
 
         sys.stdout.write(await remove_all_of(settings, NAMED + parsed.name))
-    return EXIT_OK
 
 
 def end_of(text: str, now: float) -> int:
@@ -126,7 +124,7 @@ def _line(issued: Issued) -> str:
     return "; ".join(parts)
 
 
-def keygen(parsed: argparse.Namespace) -> int:
+def keygen(parsed: argparse.Namespace) -> None:
     """Prints the public key of the file, which is made when it is not there.
 
     Raises:
@@ -137,4 +135,3 @@ def keygen(parsed: argparse.Namespace) -> int:
     except KeyFileError as error:
         raise UsageError(str(error)) from None
     sys.stdout.write(f"{pair.public}\n")
-    return EXIT_OK

@@ -49,7 +49,7 @@ WIDTH: Final = 100
 
 
 @reading(of_state)
-async def types(parsed: argparse.Namespace, settings: Settings) -> int:
+async def types(parsed: argparse.Namespace, settings: Settings) -> None:
     found = await _asked(
         parsed,
         settings,
@@ -60,7 +60,6 @@ async def types(parsed: argparse.Namespace, settings: Settings) -> int:
         write_json(found)
     else:
         write_data(found)
-    return EXIT_OK
 
 
 async def types_of(broker: Broker, wanted: Mapping[str, Any], person: Person) -> str | dict[str, str]:
@@ -83,8 +82,6 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
     Raises:
         UsageError: The options cannot be used.
     """
-    if parsed.limit < 1:
-        raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
     found = await _asked(
@@ -120,13 +117,12 @@ async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -
 
 
 @reading(of_state)
-async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
+async def inspect(parsed: argparse.Namespace, settings: Settings) -> None:
     found = await _asked(parsed, settings, "inspect", {"tool": parsed.tool})
     if parsed.json or not sys.stdout.isatty():
         write_json(found)
     else:
         sys.stdout.write(tool_text(found, Painter(sys.stdout)) + "\n")
-    return EXIT_OK
 
 
 async def inspect_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
@@ -183,7 +179,7 @@ def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
 
 
 @reading(of_state)
-async def init(parsed: argparse.Namespace, settings: Settings) -> int:
+async def init(parsed: argparse.Namespace, settings: Settings) -> None:
     """Writes an overlay file for one server, and prints its path.
 
     Raises:
@@ -207,11 +203,10 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     except OSError as error:
         raise ConfigError(f"Cannot write {file}: {error}.", hint="Use another --state-dir.") from None
     sys.stdout.write(f"{file}\n")
-    return EXIT_OK
 
 
 @reading(of_state)
-async def export(parsed: argparse.Namespace, settings: Settings) -> int:
+async def export(parsed: argparse.Namespace, settings: Settings) -> None:
     """Prints what is known of outputs, or whole definitions. Raises ConfigError: There is no such server."""
     catalog, broker = await catalog_of(settings)
     servers = catalog.servers.values() if parsed.server is None else [find_server(catalog, parsed.server)]
@@ -226,7 +221,7 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
             write_json(schema_document(tools, broker.output_of))
         else:
             write_json(definitions_in(tools, parsed.format, broker.output_of, broker.observed_of))
-        return EXIT_OK
+        return
     write_json(
         {
             server.server_id: {
@@ -237,7 +232,6 @@ async def export(parsed: argparse.Namespace, settings: Settings) -> int:
             for server in servers
         }
     )
-    return EXIT_OK
 
 
 def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observations]:
@@ -256,7 +250,7 @@ def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observation
 
 
 @reading(of_state)
-async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
+async def diff(parsed: argparse.Namespace, settings: Settings) -> None:
     """Prints how results of one tool have changed.
 
     Raises:
@@ -289,12 +283,12 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
         changes.append({"after": version, "at": at, "changes": list(sentences)})
     lines = lines or ["It has not changed."]
     lines += [f"{fault.severity}: {fault.text(str(file))} {fault.hint}" for fault in faults]
-    return answer(parsed, [*changes, *(fault.as_json() for fault in faults)], "\n".join(lines) + "\n")
+    answer(parsed, [*changes, *(fault.as_json() for fault in faults)], "\n".join(lines) + "\n")
 
 
 @reading(of_state)
-async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
+async def clear(parsed: argparse.Namespace, settings: Settings) -> None:
     """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
     with _opened(settings) as store:
         count = store.clear(parsed.server, parsed.tool)
-    return answer(parsed, {"forgot": count}, f"forgot {counted(count, 'tool')}\n")
+    answer(parsed, {"forgot": count}, f"forgot {counted(count, 'tool')}\n")

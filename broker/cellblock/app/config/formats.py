@@ -6,15 +6,17 @@ their own or under `mcp` of its settings; Claude Code also keeps servers of sing
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import inside, is_array, is_object
 from cellblock.base.settings.older import without_removed
 from cellblock.base.settings.problems import SECTION_KEY, Problem, nearest
 from cellblock.base.settings.syntax import Path as KeyPath
@@ -127,14 +129,9 @@ def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
 
 def value_at(value: object, path: KeyPath) -> object:
     """Returns what stands in plain data at a path; None when nothing does."""
-    for key in path:
-        if is_object(value) and isinstance(key, str):
-            value = value.get(key)
-        elif is_array(value) and isinstance(key, int):
-            value = value[key] if key < len(value) else None
-        else:
-            return None
-    return value
+    with contextlib.suppress(LookupError):
+        return reduce(inside, path, value)
+    return None
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
     for name, entry in servers.items():
         resolved[name] = entry
         if is_object(entry) and entry.get("disabled") is not True:
-            before, resolver.secrets, resolver.missing = resolver.secrets, set(), []
+            resolver.secrets, resolver.missing = set(), []
             # What other clients keep there is not ours to look up.
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolver.origin = origin_of(ours)
@@ -268,7 +268,6 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             if isinstance(file, str) and "${" not in file and is_object(given):
                 resolved[name]["env"] = resolver.variables(file, (SERVERS_KEY, name, "envFile")) | given
             secrets[name] = frozenset(resolver.secrets)
-            resolver.secrets |= before
             if resolver.missing:
                 until = f"Until then the server {name} is not started."
                 missing[name] = [

@@ -18,7 +18,6 @@ from cellblock.record.recording import catalog_of
 from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.script_file import SUFFIX, KeptScript, pruned, said_of, schema_digest
 from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
-from cellblock.script.source import specifiers
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.schemas.explain import Violation
 from cellblock.tools.schemas.validation import InputValidator
@@ -95,14 +94,13 @@ async def type_checked(
     """Type-checks a script against the schemas of now, and tells what it was not told with those before."""
     code = script.with_input({} if trial is None else trial.input)
     found = await asyncio.to_thread(find_imports, code.encode(), PARSE_BOUND_SECONDS)
-    names, _ = specifiers(code, found)
 
     async def checked(of: Catalog) -> Checked:
         return await checker.check(
             code,
             typescript=found.media_type == "application/typescript",
             catalog=of,
-            imports=names,
+            imports=found.specifiers,
             bound_seconds=CHECK_SECONDS,
             wait_for_start=True,
             closed=True,

@@ -69,7 +69,7 @@ class RunFlow:
         rules: The policy's.
         label: Of what the run's author has read before.
         catalog: The run's: definitions in it that nobody has approved are strangers' words.
-        risen: Told the label each time that the run has seen what was not in it before; None: nobody is.
+        risen: Told the label each time that the run has seen what was not in it before.
 
     Attributes:
         rules: The policy's.
@@ -80,13 +80,13 @@ class RunFlow:
     def __init__(
         self,
         rules: FlowRules,
-        label: Label = NOTHING,
-        catalog: Catalog | None = None,
-        risen: Callable[[Label], object] | None = None,
+        label: Label,
+        catalog: Catalog,
+        risen: Callable[[Label], object],
     ) -> None:
         self.rules = rules
         self._risen = risen
-        if catalog is not None and any(server.unpinned for server in catalog.servers.values()):
+        if any(server.unpinned for server in catalog.servers.values()):
             label |= Label(trusted=False)
         self.label, self.has_risen = label, False
         self._sources = dict[str, Label]()
@@ -99,8 +99,7 @@ class RunFlow:
         if not label.within(self.label):
             self.label |= label
             self.has_risen = True
-            if self._risen is not None:
-                self._risen(self.label)
+            self._risen(self.label)
 
     def answered(self, server: ServerEntry, tool: ToolEntry, result: object) -> Label:
         """Takes what a call of a tool came to: a result, or an error with words of its server. Returns its label."""

@@ -110,15 +110,14 @@ class RunRules:
         within: RunRules | None = None,
         flow: RunFlow | None = None,
     ) -> None:
-        earlier = earlier or EarlierQuestions()
+        self._earlier = earlier = earlier or EarlierQuestions()
         self.grants = grants
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking: AbstractAsyncContextManager[object] = (
             nullcontext() if approver is None else asyncio.Lock()
         )
-        self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
-        self._asked_by_label = earlier.labels
+        self._verdicts = dict(earlier.verdicts)
         self._stops, self._quotas, self._within, self.flow = stops, quotas, within, flow
         self.asked = earlier.asked
         self.allowed: set[int] = set()
@@ -193,7 +192,7 @@ class RunRules:
         if self.grants.layers:
             self._check(server_id, tool, arguments)
             self._take_budget(server_id, tool)
-        if self._quotas is not None and call_id not in self._waited_before:
+        if self._quotas is not None and call_id not in self._earlier.waited:
             await self._quotas.take(server_id, tool)
         judged, flow = None, self.flow
         if flow is not None:
@@ -283,7 +282,7 @@ class RunRules:
 
     def _is_same(self, call_id: int) -> bool:
         """Says whether the run knows no more than when the user was asked about a call."""
-        packed = self._asked_by_label.get(call_id)
+        packed = self._earlier.labels.get(call_id)
         return packed is not None and self.flow is not None and self.flow.label.within(Label.unpack(packed))
 
     async def _answered(

@@ -315,9 +315,7 @@ class SseWire(HttpWire):
             async with sent_within_origin(
                 self.client, "POST", self.url, body, {"content-type": "application/json", **headers}
             ) as response:
-                if response.status_code >= 300:
-                    said = words_of(await refusal_of(response), kind_of(response))
-                    raise HttpRefused(response.status_code, said)
+                await _check(response)
         except httpx2.HTTPError as error:
             raise ConnectionLost(said_by(error), sent=True) from None
 
@@ -336,10 +334,7 @@ class SseWire(HttpWire):
         """Opens the stream, and waits until it says where to post to. Raises MCPError."""
         headers = {"accept": EVENTS, "cache-control": "no-store"}
         async with sent_within_origin(self.client, "GET", self.url, None, headers) as response:
-            if response.status_code >= 300:
-                raise HttpRefused(
-                    response.status_code, words_of(await refusal_of(response), kind_of(response))
-                )
+            await _check(response)
             if kind_of(response) != EVENTS:
                 raise ConnectionLost("it answers with no stream of events", sent=False)
             self._stream = self._events(response)
@@ -358,3 +353,10 @@ class SseWire(HttpWire):
                 yield
             finally:
                 await self._stream.aclose()
+
+
+async def _check(response: httpx2.Response) -> None:
+    """Raises HttpRefused: Its status says that it is none of what was asked for."""
+    if response.status_code >= 300:
+        said = words_of(await refusal_of(response), kind_of(response))
+        raise HttpRefused(response.status_code, said)

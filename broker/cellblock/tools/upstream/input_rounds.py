@@ -116,6 +116,8 @@ async def _in_rounds(
         if said is None:
             more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
             given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+            # The SDK writes into it.
+            given["_meta"] = dict(given.get("_meta") or {})
             found = await session.ask(method, given, call)
             if not found.asks_for_input:
                 return read(found)

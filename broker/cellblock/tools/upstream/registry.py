@@ -298,10 +298,10 @@ class Registry:
         Returns:
             What does it, to be awaited; None: no such server is connected to.
         """
-        for held in self._of_server(name) if name in self.personal else ():
-            if held.session is not None:
-                held.session.rest()
         if name in self.personal:
+            for held in self._of_server(name):
+                if held.session is not None:
+                    held.session.rest()
             return asyncio.sleep(0)
         held = self._shared.get(name)
         if held is None or held.session is None:
@@ -371,11 +371,10 @@ class Registry:
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
         now = asyncio.get_running_loop().time
-        began: dict[str, float] = {}
-        due: dict[str, float] = {}
+        began, due = now(), dict[str, float]()
         while names := [name for name, one in named.items() if one.starting and one.installing]:
+            since = now() - began
             for name in names:
-                since = now() - began.setdefault(name, now())
                 if since >= due.get(name, QUIET_SECONDS):
                     due[name] = since + max(since, TELL_SECONDS)
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
@@ -651,9 +650,8 @@ class Registry:
 
     def _listed(self, name: str) -> Iterator[ServerFacts]:
         """Yields what a server has listed, for all or for persons."""
-        shared = (held for held in (self._shared.get(name),) if held is not None)
-        for held in (*shared, *self._of_server(name)):
-            if (facts := held.facts) is not None:
+        for held in (self._shared.get(name), *self._of_server(name)):
+            if held is not None and (facts := held.facts) is not None:
                 yield facts
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> ServerFacts:

@@ -61,15 +61,10 @@ Live = Callable[[str], Awaitable["BaseModel | types.ErrorData"]]
 """Asks the client that is there now; takes the question's key."""
 
 
-class Asked(Protocol):
-    """Has an answer to what a server asks during a call of a run that can wait without its process."""
-
-    async def __call__(
-        self, request: types.InputRequest, live: Live, round: str = ""
-    ) -> BaseModel | types.ErrorData:
-        """Returns the answer, of the client or of whoever answers later; may take days. `round` says with what the call
-        goes on that asks in rounds, as `pack_round` has it."""
-        ...
+Asked = Callable[["types.InputRequest", Live, str], Awaitable["BaseModel | types.ErrorData"]]
+"""Has an answer to what a server asks during a call of a run that can wait without its process: of the client or of
+whoever answers later, which may take days. Takes the request, what asks the client now, and with what the call goes on
+that asks in rounds, as `pack_round` has it."""
 
 
 @dataclass(frozen=True, slots=True)

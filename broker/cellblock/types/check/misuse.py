@@ -364,10 +364,10 @@ WRITTEN: Final = {
         "Multiply it: `….{0} * 1000`.",
         _IS % "number",
     ),
-    "nulled": (
-        "`{0}` is null in some results: `new Date(null)` is in 1970.",
-        "Leave those out, or ask for it first.",
-        "",
+    "zoned": (
+        "`{0}` has times of other zones: as texts, they are not ordered by their time.",
+        "Compare times: `Date.parse(….{0})`.",
+        _IS % "string",
     ),
 }
 """Maps what `QUERY` captures to what is wrong, what to write, and a pattern that is found in how the compiler
@@ -379,7 +379,7 @@ OF_TEXTS: Final = {
     "wordy": "words",
     "misdated": "dates",
     "seconds": "seconds",
-    "nulled": "nulls",
+    "zoned": "zones",
 }
 """Names those that count only where a field had such values in the run."""
 
@@ -577,24 +577,25 @@ QUERY: Final = r"""
   right: (member_expression property: (property_identifier) @misdated))
  (#not-match? @misdated "^(length|size)$"))
 
-((call_expression function: (member_expression object: (member_expression property: (property_identifier) @misdated)
+((binary_expression left: (member_expression property: (property_identifier) @zoned)
+  operator: ["<" "<=" ">" ">="] right: (member_expression property: (property_identifier) @other))
+ (#eq? @zoned @other))
+
+((call_expression function: (member_expression
+   object: (member_expression property: (property_identifier) @misdated @zoned)
    property: (property_identifier) @compare)
   arguments: (arguments . (member_expression property: (property_identifier) @other) .))
  (#eq? @compare "localeCompare") (#eq? @misdated @other))
 
 ((call_expression function: (member_expression object: (call_expression
    function: (member_expression property: (property_identifier) @map)
-   arguments: (arguments . (arrow_function body: (member_expression property: (property_identifier) @misdated))))
+   arguments: (arguments . (arrow_function body: (member_expression property: (property_identifier) @misdated @zoned))))
    property: (property_identifier) @sort) arguments: (arguments) @none)
  (#eq? @map "map") (#match? @sort "^(sort|toSorted)$") (#match? @none "^\\(\\s*\\)$"))
 
 ((new_expression constructor: (identifier) @date arguments: (arguments . [
   (member_expression property: (property_identifier) @seconds)
   (subscript_expression index: (string) @seconds)] .))
- (#eq? @date "Date"))
-
-((new_expression constructor: (identifier) @date arguments: (arguments .
-  (member_expression property: (property_identifier) @nulled) .))
  (#eq? @date "Date"))
 
 ((binary_expression left: (member_expression property: (property_identifier) @seconds)
@@ -631,12 +632,12 @@ QUERY: Final = r"""
  (#eq? @length "length") (#eq? @beyond @same))
 
 ((for_in_statement left: (identifier) operator: "of" right: (identifier) @list) @spliced
- (#match? @spliced "^for *\\((const|let|var) \\w{1,60} of (\\w{1,60})\\)(.|\n)*\\b\\2\\.splice\\(")
+ (#match? @spliced "^for *\\((const|let|var) \\w{1,60} of (\\w{1,60})\\)(.|\n)*\\b\\2\\.splice\\([^,\n]{1,60}, 1\\)")
  (#not-match? @spliced "\\b(break|return)\\b"))
 
 ((for_statement body: (_)) @spliced
  (#match? @spliced "^for *\\(let (\\w{1,60}) = 0; \\1 < (\\w{1,60})\\.length;(.|\n)*\\b\\2\\.splice\\(\\1, 1\\)")
- (#not-match? @spliced "\\b(break|return)\\b|\\w ?--|--\\w|-= ?1"))
+ (#not-match? @spliced "\\b(break|return)\\b|\\w ?--|--\\w|- ?1\\b|-= ?1"))
 
 (binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
 
@@ -651,7 +652,7 @@ QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @unseeded)
   arguments: (arguments . (arrow_function body: (statement_block)) @callback .))
  (#eq? @unseeded "reduce")
- (#match? @callback "^\\(?(\\w{1,60}),[^)]{1,60}\\) *=> *\\{\\s*\\1\\[[^\\]]*\\] *([-+]|\\?\\?)?=[^=]"))
+ (#match? @callback "^\\(?(\\w{1,60}),[^)]{1,60}\\) *=> *\\{\\s*\\1\\[[A-Za-z_][^\\]]*\\] *([-+]|\\?\\?)?=[^=]"))
 
 (binary_expression left: (string) operator: "+"
  right: [(identifier) @glued (member_expression property: (property_identifier) @glued)])

@@ -306,7 +306,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
         for name, node in captured(small, query, typescript=typescript) if small else ():
             at, text = source.position(node), source.text(node)
             # What is read elsewhere, too, may be asked for because it might be missing, or be given a value there.
-            only = {"always": text, "nulled": text, "started": f"{text}["}.get(name)
+            only = {"always": text, "started": f"{text}["}.get(name)
             if name in WRITTEN and (only is None or source.code.count(only) == 1):
                 said, hint, described = WRITTEN[name]
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"

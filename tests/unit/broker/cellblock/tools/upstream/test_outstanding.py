@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import ANY, AsyncMock, Mock
 
 import mcp_types as types
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.input_rounds import read_resource
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.server_log import (
@@ -31,6 +32,7 @@ from cellblock.tools.upstream.server_log import (
     upstream_log,
     wanted_level,
 )
+from cellblock.tools.upstream.wire.results import ToolResult
 from support.waits import within
 
 HIDDEN = "\u202e\U000e0041\u200b\x1b]52;c;aGk=\x07"
@@ -50,6 +52,20 @@ async def during_call() -> AsyncIterator[tuple[Mock, Routing, Any]]:
     async with asyncio.timeout(30) as clock:
         with routing.call("x", {}, clock, CallOrigin(person)) as call:
             yield person, routing, SimpleNamespace(request_id=call.number)
+
+
+@pytest.mark.parametrize("meta", [{"a": 1}, None])
+async def test_what_is_sent_beside_a_request_is_not_written_into_it(meta: Any) -> None:
+    async def ask(_method: str, params: dict[str, Any], _call: object) -> ToolResult:
+        params["_meta"]["version"] = 1
+        return ToolResult.of({"contents": []})
+
+    given = {"uri": "a:b", "_meta": meta}
+    routing, session = Routing("files", Redactor(ServerConfig(command="x"))), SimpleNamespace(ask=ask)
+    async with asyncio.timeout(30) as clock:
+        with routing.call("resources/read", given, clock, CallOrigin(None)) as call:
+            await read_resource(cast("Any", session), call)
+    assert given == {"uri": "a:b", "_meta": {"a": 1} if meta else None}
 
 
 async def test_texts_of_servers_are_plain_and_named() -> None:
