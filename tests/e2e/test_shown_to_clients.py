@@ -353,9 +353,9 @@ INLINE = 20_000
 
 TOTAL = 12 * MIB
 
-SMALL = {"cellblock.app.assembly.TOTAL_BYTES": TOTAL}
+SMALL = {"cellblock.base.settings.sections.TOTAL_BYTES": TOTAL}
 
-SOON = {"cellblock.app.assembly.EXPIRE_MS": 1_500}
+SOON = {"cellblock.base.settings.sections.EXPIRE_MS": 1_500}
 
 LOOKS_OFTEN = {"cellblock.serve.kept_outputs.TIDY_SECONDS": 0.5}
 

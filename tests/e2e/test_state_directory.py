@@ -32,7 +32,7 @@ SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.echo"]}},
 }
 
-SOON = {"cellblock.app.assembly.EXPIRE_MS": 700}
+SOON = {"cellblock.base.settings.sections.EXPIRE_MS": 700}
 
 NEEDED = {
     *(

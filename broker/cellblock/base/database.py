@@ -70,6 +70,8 @@ class Tables:
 class Database(Protocol):
     """Holds the rows of one store; `SqliteDatabase` and `PostgresDatabase` do. It belongs to one thread.
 
+    What has a body here is right for one of the two; the other has its own.
+
     Attributes:
         after_seconds: SQL for a time so many seconds after `now()`, with `?` for them, as columns of times have it.
         now_ms: SQL for the milliseconds since 1970.
@@ -80,12 +82,11 @@ class Database(Protocol):
 
     @staticmethod
     def epoch(column: str) -> str:
-        """Returns SQL for the seconds since 1970 of a column of times."""
-        ...
+        """Returns SQL for the seconds since 1970 of a column of times; the column, where it has them."""
+        return column
 
     def close(self) -> None:
-        """Closes the database."""
-        ...
+        """Closes the database, where that is its own."""
 
     def transaction(self, key: str = "", *, safe: bool = False) -> AbstractContextManager[None]:
         """Runs a block whose statements are done all or not at all.
@@ -101,8 +102,8 @@ class Database(Protocol):
         ...
 
     def announce(self) -> None:
-        """Has other processes look at once when the transaction is done, where they would not see it soon."""
-        ...
+        """Has other processes look at once when the transaction is done; where they share a file, they look at its
+        version soon."""
 
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""
@@ -122,21 +123,20 @@ class Database(Protocol):
         ...
 
     def used_bytes(self) -> int | None:
-        """Returns the bytes that the database uses of the disk; None where that is not to be known. Raises
-        StoreError."""
-        ...
+        """Returns the bytes that the database uses of the disk; None where that is not to be known, as of tables in
+        which what is deleted counts, too. Raises StoreError."""
+        return None
 
     def give_back(self, pages: int) -> None:
         """Gives free space back to the disk, where the database does not do so by itself. Raises StoreError."""
-        ...
 
     def came_through(self) -> bool:
-        """Says whether the last transaction, which has raised `Away`, was done all the same. Raises Away: It does not
-        answer yet."""
-        ...
+        """Says whether the last transaction, which has raised `Away`, was done all the same; one that has failed in a
+        file was not. Raises Away: It does not answer yet."""
+        return False
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """Holds one open file.
 
     Args:
@@ -152,11 +152,6 @@ class SqliteDatabase:
 
     now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
     after_seconds = "now() + ?"
-
-    @staticmethod
-    def epoch(column: str) -> str:
-        """Returns the column, which has seconds. See `Database`."""
-        return column
 
     def __init__(self, path: Path, tables: Tables, *, checked: bool = True) -> None:
         self._path = path
@@ -189,9 +184,6 @@ class SqliteDatabase:
                 if safe:
                     self.connection.execute("PRAGMA synchronous = NORMAL")
 
-    def announce(self) -> None:
-        """Does nothing: whoever shares a file looks at its version. See `Database`."""
-
     def execute(self, statement: str, *values: Any) -> int:
         """Does a statement of a transaction, and says how many rows it has changed."""
         return self.connection.execute(statement, values).rowcount
@@ -223,10 +215,6 @@ class SqliteDatabase:
         with named_errors():
             # Not `execute`, which takes one step of it, and with it one page.
             self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
-
-    def came_through(self) -> bool:
-        """Returns False: a transaction that has failed in a file has done nothing."""
-        return False
 
     # ---- inside --------------------------------------------------------------------------------------
 

@@ -36,25 +36,22 @@ class NotShared(OSError):
 
 
 class Shelf(Protocol):
-    """Holds things of one kind by their names; `FileShelf` and `fleet`'s do."""
+    """Holds things of one kind by their names; `FileShelf` and `fleet`'s do. Where others share it, `is_shared`,
+    writes block for longer than a disk, and what is there is not known at once."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Says whether writes block for longer than a disk, and what is there is not known at once."""
-        ...
+    is_shared = False
 
     @property
     def is_closed(self) -> bool:
-        """Says whether the broker that it belongs to has ended."""
-        ...
+        """Says whether the broker that it belongs to has ended; of files that does not matter."""
+        return False
 
     def refresh(self) -> None:
-        """Takes over what others have written; blocks. Raises NotShared."""
-        ...
+        """Takes over what others have written, where not each look is at the thing itself; blocks. Raises
+        NotShared."""
 
     def wait(self) -> None:
-        """Waits, within a bound, until the things of the shelf are known; blocks."""
-        ...
+        """Waits, within a bound, until the things of the shelf are known, where they are not at once; blocks."""
 
     @property
     def place(self) -> str:
@@ -99,7 +96,7 @@ class Shelf(Protocol):
         ...
 
 
-class FileShelf:
+class FileShelf(Shelf):
     """Holds each thing in a file of one folder, which is made when the first is written.
 
     Args:
@@ -109,9 +106,6 @@ class FileShelf:
         stem: Makes a file's name of a thing's; None: it is one.
     """
 
-    is_shared = False
-    is_closed = False
-
     def __init__(
         self, folder: Path, max_bytes: int, *, secret: bool = True, stem: Callable[[str], str] | None = None
     ) -> None:
@@ -119,12 +113,6 @@ class FileShelf:
         self._max_bytes = max_bytes
         self._secret = secret
         self._stem = stem
-
-    def wait(self) -> None:
-        """Waits for nobody: files need no first look."""
-
-    def refresh(self) -> None:
-        """Does nothing: each look is at the file itself."""
 
     @property
     def place(self) -> str:
@@ -176,22 +164,20 @@ LOCK_PAUSE_SECONDS: Final = 0.05
 
 
 class Store(Protocol):
-    """Keeps what outlives a broker; `LocalStore` and `fleet`'s do. Everything but properties blocks."""
+    """Keeps what outlives a broker; `LocalStore` and `fleet`'s do. Everything but properties blocks.
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether brokers on several machines share it."""
-        ...
+    Attributes:
+        is_shared: Whether brokers on several machines share it.
+        keys: The keys that are given: the one that seals, and those that open, too. Empty where none is given.
+    """
+
+    is_shared = False
+    keys: Sequence[bytes]
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot be asked now; None: it can."""
-        ...
-
-    @property
-    def keys(self) -> Sequence[bytes]:
-        """The keys that are given: the one that seals, and those that open, too. Empty where none is given."""
-        ...
+        """Why it cannot be asked now; None: it can, as files always can."""
+        return None
 
     def exists(self, tables: Tables) -> bool:
         """Says whether these tables may be there; a look makes nothing."""
@@ -233,27 +219,24 @@ class Store(Protocol):
 
     def sealed(self, place: Sequence[str], body: bytes) -> bytes:
         """Returns bytes as they are kept at a place, which any texts name: sealed where others could read them."""
-        ...
+        return body
 
     def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
         """Returns the bytes that were sealed for a place. Raises StoreError."""
-        ...
+        return sealed
 
 
-class LocalStore:
-    """Keeps things in the files of a state directory, private to their user; a `Store`.
+class LocalStore(Store):
+    """Keeps things in the files of a state directory, private to their user.
 
     Args:
         state_dir: The state directory, which need not be there.
         keys: As `Store.keys`.
     """
 
-    is_shared = False
-    trouble: None = None
-
     def __init__(self, state_dir: Path, keys: Sequence[bytes] = ()) -> None:
         self.state_dir: Final = state_dir
-        self.keys: Final = tuple(keys)
+        self.keys = tuple(keys)
 
     def exists(self, tables: Tables) -> bool:
         """Says whether the file is there."""
@@ -293,14 +276,6 @@ class LocalStore:
             yield
         finally:
             os.close(descriptor)
-
-    def sealed(self, place: Sequence[str], body: bytes) -> bytes:
-        """Returns the bytes as they are: the file is private."""
-        return body
-
-    def opened(self, place: Sequence[str], sealed: bytes) -> bytes:
-        """Returns the bytes as they are."""
-        return sealed
 
 
 def as_text(word: str) -> str:

@@ -8,6 +8,7 @@ first is connected (ROUTER_HANDOVER stays off).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -86,22 +87,20 @@ class CurveLink:
         self._ended = 0
         # A context of its own: what strangers send keeps no thread of the host on this machine busy.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._to_close: list[Watch | LoopSocket | KeyGuard] = []
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._context.destroy, linger=0)
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             prepare_listener(router, endpoint, own)
-            self._to_close.append(KeyGuard(self._context, allowed))
-            self._to_close.insert(0, Watch(router, self._on_wire))
+            self._guard = stack.enter_context(contextlib.closing(KeyGuard(self._context, allowed)))
             self._socket = LoopSocket(
                 router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
-            self._to_close.insert(1, self._socket)
+            stack.callback(self._socket.close)
+            stack.callback(Watch(router, self._on_wire).close)
             self._socket.bind(endpoint)
             self.endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
-        except Exception:
-            self.close()
-            raise
+            self._open = stack.pop_all()
 
     def reaches(self, host: bytes) -> bool:
         """Says whether a host has joined over this wire."""
@@ -133,9 +132,7 @@ class CurveLink:
     def close(self) -> None:
         """Closes the sockets. Hosts notice, and come back when a broker listens again."""
         self._closed = True
-        for socket in self._to_close:
-            socket.close()
-        self._context.destroy(linger=0)
+        self._open.close()
 
     # ---- what comes in -------------------------------------------------------------------------------
 
@@ -143,20 +140,26 @@ class CurveLink:
         host = PREFIX + parts[0]
         if host in self._refused:
             return
+        is_joined, own = host in self._joined, protocol.PROTOCOL_VERSION
+        if not is_joined and (version := _version_said(parts)) not in (None, own):
+            why = f"it speaks protocol {version}, this broker {own}: install the same Cellblock"
+            # For now: in an upgrade, this broker's successor may take it.
+            self._refuse(host, why, final=False)
+            return
         try:
             token, message, body = read_parts(parts, self._max_message_bytes)
         except FrameError as error:
-            self._on_nonsense(host, parts, str(error))
+            if is_joined:
+                self._events.host_broke_protocol(host, str(error))
+            else:
+                self._refuse(host, str(error))
             return
-        if host in self._joined:
+        if is_joined:
             self._events.host_says(host, token, message, body)
         elif isinstance(message, protocol.Hello):
             self._on_hello(host, message)
 
     def _on_hello(self, host: bytes, hello: protocol.Hello) -> None:
-        if hello.protocol != protocol.PROTOCOL_VERSION:
-            self._refuse_version(host, hello.protocol)
-            return
         why = self._judge(hello)
         if why is not None:
             self._refuse(host, why)
@@ -164,23 +167,6 @@ class CurveLink:
         logger.info("worker host %s has joined with %d places", _short(host), hello.capacity)
         self._joined.add(host)
         self._events.host_says(host, b"", hello, b"")
-
-    def _on_nonsense(self, host: bytes, parts: list[bytes], why: str) -> None:
-        if host in self._joined:
-            self._events.host_broke_protocol(host, why)
-            return
-        version = _version_said(parts)
-        if version is not None and version != protocol.PROTOCOL_VERSION:
-            self._refuse_version(host, version)
-            return
-        self._refuse(host, why)
-
-    def _refuse_version(self, host: bytes, version: int) -> None:
-        """Refuses a host of another version, for now: in an upgrade, this broker's successor may take it."""
-        own = protocol.PROTOCOL_VERSION
-        self._refuse(
-            host, f"it speaks protocol {version}, this broker {own}: install the same Cellblock", final=False
-        )
 
     def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
@@ -237,7 +223,7 @@ def _short(host: bytes) -> str:
 
 
 def _version_said(parts: list[bytes]) -> int | None:
-    """Returns the protocol version in a greeting that this broker cannot read otherwise."""
+    """Returns the protocol version in a greeting, also one that this broker cannot read otherwise."""
     try:
         return msgspec.msgpack.decode(parts[2][:MAX_HEADER_BYTES], type=_Greeting).protocol
     except (ValueError, RecursionError, IndexError):

@@ -17,7 +17,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from cellblock.base.database import Away, StoreError, Unusable
+from cellblock.base.database import Away, Database, StoreError, Unusable
 from cellblock.base.errors import ConfigError
 
 MAX_IDLE: Final = 4
@@ -217,8 +217,8 @@ class PostgresServer:
         return None
 
 
-class PostgresDatabase:
-    """Holds the rows of one store; a `Database`.
+class PostgresDatabase(Database):
+    """Holds the rows of one store. It has nothing to close: the connections are the server's.
 
     Args:
         server: Where they are.
@@ -249,9 +249,6 @@ class PostgresDatabase:
         self._unsure: str | None = None
         self._looks = itertools.count(1)
         server.migrate(kind, migrations)
-
-    def close(self) -> None:
-        """Closes nothing of PostgreSQL's: the connections are the server's."""
 
     @contextlib.contextmanager
     def transaction(self, key: str = "", *, safe: bool = False) -> Generator[None]:
@@ -316,25 +313,15 @@ class PostgresDatabase:
             raise StoreError(f"the tables of {self._kind} are not those that were made here")
         return counts[0][0] - self._own
 
-    def used_bytes(self) -> None:
-        """Returns None for the size of a table, which counts what is deleted, too."""
-
-    def give_back(self, pages: int) -> None:
-        """Gives no space back: the PostgreSQL server does so by itself."""
-
     def came_through(self) -> bool:
         """Says whether the last transaction was done although its connection was lost. Raises Away. See `Database`."""
         if self._unsure is None:
             return False
-        until = time.monotonic() + UNSURE_SECONDS
-        while True:
-            ((status,),) = self.rows("SELECT pg_xact_status(CAST(? AS xid8))", self._unsure)
-            if status != "in progress":
-                self._unsure = None
-                return status == "committed"
-            if time.monotonic() >= until:
-                raise Away("a transaction whose connection was lost is still under way")
-            time.sleep(AGAIN_SECONDS)
+        ((status,),) = self.rows("SELECT pg_xact_status(CAST(? AS xid8))", self._unsure)
+        if status == "in progress":
+            raise Away("a transaction whose connection was lost is still under way")
+        self._unsure = None
+        return status == "committed"
 
     def _is_done(self, xid: str) -> bool:
         """Says whether a transaction was done, as far as that can be found out soon."""

@@ -22,6 +22,7 @@ from cellblock.base.json import is_object
 from cellblock.base.settings.hosts import HostSettings, RaySettings
 from cellblock.base.settings.sections import PoolSettings
 from cellblock.base.state_dir import LOGS, RAY_LOG
+from cellblock.base.tasks import end_tasks
 from cellblock.fleet.curve_link import CurveLink
 from cellblock.pool.local_host import STABLE_SECONDS, ended, open_log, restart_pause
 from cellblock.pool.pool import Pool
@@ -206,9 +207,7 @@ class RayHosts:
 
     async def stop(self) -> None:
         """Has the hosts end, if no other broker uses them, and ends the process; within `STOP_BOUND_SECONDS`."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         process = self._process
         if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError):

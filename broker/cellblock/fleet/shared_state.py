@@ -16,7 +16,7 @@ from typing import Final
 
 from cellblock.base.database import Away, StoreError, Tables
 from cellblock.base.state_keys import StateKeys, WrongSeal
-from cellblock.base.store import NotShared, Stamp
+from cellblock.base.store import NotShared, Shelf, Stamp, Store
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, prepare
 from cellblock_worker.base.private_files import TooLarge
@@ -147,23 +147,6 @@ class SharedRows:
         self._wrote((kind, name), None)
         return found > 0
 
-    @contextlib.contextmanager
-    def lock(self, name: str, bound: float) -> Generator[None]:
-        """Waits until nobody else has the lock of a name, and holds it in a session of its own.
-
-        Raises:
-            StoreError: Somebody has held it for `bound` seconds, or PostgreSQL is away.
-        """
-        self._hold()
-        with contextlib.closing(self.server.connect()) as connection:
-            connection.silence += bound
-            with named_errors(connection):
-                connection.execute(
-                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
-                )
-                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
-            yield
-
     def read(self) -> None:
         """Reads the rows that other brokers have written. Raises StoreError."""
         with self._turn:
@@ -230,7 +213,7 @@ class SharedRows:
                     self.put(kind, name, self.keys.opened((kind, name), sealed), only=version)
 
 
-class SharedShelf:
+class SharedShelf(Shelf):
     """Holds things in the rows that brokers share.
 
     Args:
@@ -325,8 +308,8 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
 """Holds the migrations of the shared tables, by kind."""
 
 
-class SharedState:
-    """Holds what one process has of a PostgreSQL; it connects when it is used first. A `Store`.
+class SharedState(Store):
+    """Holds what one process has of a PostgreSQL; it connects when it is used first.
 
     Args:
         server: The PostgreSQL.
@@ -342,7 +325,7 @@ class SharedState:
 
     def __init__(self, server: PostgresServer, keys: Sequence[bytes]) -> None:
         self.server: Final = server
-        self.keys: Final = tuple(keys)
+        self.keys = tuple(keys)
         self._seal = StateKeys(keys)
         self.rows: Final = SharedRows(self.server, self._seal, self.hold)
         self.presence: Presence | None = None
@@ -376,9 +359,18 @@ class SharedState:
         """Returns the shelf whose things are the rows of a kind. See `Store`."""
         return SharedShelf(self.rows, kind, max_bytes, stem=stem)
 
-    def lock(self, name: str, bound: float) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def lock(self, name: str, bound: float) -> Generator[None]:
         """Holds the lock of a name in a session of its own. See `Store`."""
-        return self.rows.lock(name, bound)
+        self.hold()
+        with contextlib.closing(self.server.connect()) as connection:
+            connection.silence += bound
+            with named_errors(connection):
+                connection.execute(
+                    f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
+                )
+                connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
+            yield
 
     def sealed(self, place: Sequence[str], body: bytes) -> bytes:
         """Seals bytes for a place. See `Store`."""

@@ -168,10 +168,6 @@ class Metrics:
             self._registry.register(self)
         return generate_latest(self._registry)
 
-    def describe(self) -> list[Metric]:
-        """Names no metric before it is collected (part of the library's collector protocol)."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics (part of the library's collector protocol)."""
         from prometheus_client.core import CounterMetricFamily as Counter

@@ -15,6 +15,7 @@ from typing import Final
 from zmq import ZMQError
 
 from cellblock.base.callbacks import tell
+from cellblock.base.tasks import end_tasks
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.host.host_config import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
@@ -107,7 +108,6 @@ class LocalHost:
         self._process: asyncio.subprocess.Process | None = None
         self._identity = b""
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
         self._established = False
         self._greeted = False
         self.refusal: str | None = None
@@ -139,17 +139,14 @@ class LocalHost:
 
     async def stop(self) -> None:
         """Closes the lifeline, waits `STOP_BOUND_SECONDS`, then kills."""
-        self._stopping = True
+        await end_tasks(self._task)
         if self._process is not None:
             await ended(self._process)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep_running(self) -> None:
         failures = 0
         loop = asyncio.get_running_loop()
-        while not self._stopping:
+        while True:
             started = loop.time()
             identity = secrets.token_bytes(16)
             self._identity = identity
@@ -168,8 +165,6 @@ class LocalHost:
             except (OSError, ZMQError, RuntimeError) as error:
                 # RuntimeError: no thread could be started to wait for the process.
                 why = f"the worker host cannot be started: {error}"
-            if self._stopping:
-                return
             # A refusal is raised to whoever starts the broker.
             if self.refusal is None:
                 logger.error("%s; see %s", why, self._log_file)

@@ -165,8 +165,6 @@ class FlowLabels:
 
     def _write(self, reader: str, label: Label) -> None:
         now, name = time.time(), _name(reader)
-        if not self._shelf.is_shared and self._is_kept(name, label):
-            return
         with self._store.lock(_LOCK, STORE_SECONDS):
             self._shelf.refresh()
             kept = self._kept(name)

@@ -132,10 +132,7 @@ class GoingOn:
     async def close(self) -> None:
         """Waits for the runs that go on, which the executor has ended, and for calls of parked ones."""
         await self._held.close()
-        for task in (tasks := list(self.awake.values())):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(*self.awake.values())
 
     async def changed(self, since: int) -> None:
         """Waits until something may have changed of the runs, here or in another process, after so many `changes`; at
@@ -244,7 +241,7 @@ class GoingOn:
             self._look_now.clear()
             try:
                 now = time.monotonic()
-                version = await self._journals.asked(lambda store: store.version, 0)
+                version = await self._journals.asked(lambda store: store.database.changes(), 0)
                 if version != seen:
                     self.tell_change()
                 if version != seen or now >= self._look_at:
@@ -416,13 +413,12 @@ class GoingOn:
         """Takes a run, and reads it, as `Keeper.taken`; where it is not certain that it was taken, or nobody waits any
         more, that is looked at later. Raises StoreError."""
         try:
-            kept = await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
+            return await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
         except NotYet:
             raise
         except (StoreError, asyncio.CancelledError):
             self._unsure.add(run_id)
             raise
-        return kept
 
     def _begin(self, kept: Kept) -> None:
         work = self._carry_on(kept, self._callers.get(kept.run_id))

@@ -16,10 +16,11 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Given, QuestionId
-from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import TaskSet, at_most
 from cellblock.record.journals import Journals
 from cellblock.record.rows import (
     WAITING,
+    Head,
     OneRunFailed,
     Piece,
     RunOwner,
@@ -64,6 +65,7 @@ class HeldCalls:
     Attributes:
         on_ready: Is told of each run that waits for nobody any more.
         on_change: Is told when something was written of one.
+        carrying: The tasks that end when the calls of a run have ended, and that is written.
     """
 
     def __init__(self, journals: Journals, owner: RunOwner) -> None:
@@ -73,8 +75,7 @@ class HeldCalls:
         self._journals = journals
         self._owner = owner
         self._held: dict[str, _Held] = {}
-        self._carrying: set[asyncio.Task[None]] = set()
-        self._writing = TaskSet()
+        self.carrying, self._writing = TaskSet(), TaskSet()
 
     def hold(
         self,
@@ -86,9 +87,7 @@ class HeldCalls:
         """Takes over the calls of a run that is being parked, and what their servers ask."""
         asked = {question.asked.id: question for question in questions}
         held = self._held[run_id] = _Held(run_id, resumed, set(calls), asked)
-        carrying = asyncio.create_task(self._carry(held), name="calls of a parked run")
-        self._carrying.add(carrying)
-        carrying.add_done_callback(self._carrying.discard)
+        self.carrying.start(self._carry(held), name="calls of a parked run")
 
     def came(self, run_id: str, call_id: int, piece: Piece) -> None:
         """Takes the answer of a call, before its task ends; what its server still asks needs none."""
@@ -118,11 +117,6 @@ class HeldCalls:
             for question in [question for question in held.questions if question in answers]:
                 held.questions.pop(question).answered(answers[question])
 
-    @property
-    def carrying(self) -> list[asyncio.Task[None]]:
-        """Returns the tasks that end when the calls of a run have ended, and that is written."""
-        return list(self._carrying)
-
     def cancel(self, run_id: str) -> None:
         """Cancels the calls of a run that has been ended; their servers are told."""
         if (held := self._held.get(run_id)) is not None:
@@ -145,20 +139,20 @@ class HeldCalls:
                     self.cancel(held.run)
                 elif held.questions:
                     with contextlib.suppress(OneRunFailed):
-                        self.told(held.run, await self._journals.asked(partial(_answers, held.run), {}))
+                        self.told(
+                            held.run, await self._journals.read(held.run, _answers, kinds=WAITING) or {}
+                        )
 
     async def close(self) -> None:
         """Gives the tools a moment, and cancels what is left: who goes on with a run is told that it may have run."""
         self.is_closed = True
         if calls := [call for held in self._held.values() for call in held.calls]:
             await asyncio.wait(calls, timeout=LEAVE_BOUND_SECONDS)
-        carrying = self.carrying
         for run_id in list(self._held):
             self.cancel(run_id)
-        if carrying:
-            await asyncio.wait(carrying, timeout=CANCEL_BOUND_SECONDS)
-        for task in carrying:
-            task.cancel()
+        async with at_most(CANCEL_BOUND_SECONDS):
+            await self.carrying.ended()
+        self.carrying.cancel()
         self._writing.cancel()
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ class HeldCalls:
         if self._held.get(held.run) is held:
             del self._held[held.run]
         is_ready = await self._patiently(
-            held, lambda store: store.release(held.run, held.resumed, self._owner.name), default=False
+            held, lambda store: store.release(held.run, held.resumed, self._owner.name)
         )
         if is_ready and not self.is_closed:
             self.on_ready(held.run)
@@ -185,18 +179,18 @@ class HeldCalls:
         async with held.writing:
             while pieces := held.pieces:
                 held.pieces = []
-                if not await self._patiently(held, partial(self._added, held, pieces), default=False):
+                if not await self._patiently(held, partial(self._added, held, pieces)):
                     self.cancel(held.run)
                 self.on_change()
 
-    async def _patiently(self, held: _Held, work: Callable[[JournalStore], bool], *, default: bool) -> bool:
+    async def _patiently(self, held: _Held, work: Callable[[JournalStore], bool]) -> bool:
         """Does work with the store, as often as it takes: nobody else does it while this broker lives."""
         while True:
             try:
-                return await self._journals.asked(work, default)
+                return await self._journals.asked(work, default=False)
             except OneRunFailed as error:
                 logger.warning("run %s cannot go on: %s", held.run, error)
-                return default
+                return False
             except StoreError as error:
                 logger.warning("run %s cannot go on yet: %s", held.run, error)
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -205,6 +199,5 @@ class HeldCalls:
         return store.add_answers(held.run, held.resumed, self._owner.name, pieces)
 
 
-def _answers(run_id: str, store: JournalStore) -> Mapping[QuestionId, Given]:
-    found = store.read(run_id, kinds=WAITING)
-    return {} if found is None or found[0].state != "parked" else waiting_in(found[1])[1]
+def _answers(head: Head, pieces: list[Piece]) -> Mapping[QuestionId, Given]:
+    return waiting_in(pieces)[1] if head.state == "parked" else {}

@@ -84,12 +84,15 @@ class _Noted:
     place: str | None = None
 
     def as_recorded(self) -> RecordedCall:
-        call, facts = self.call, self.facts
-        if facts is not None:
-            call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
-            call.inner = facts.inner
-            call.label = facts.label
-        return replace(call)
+        facts = self.facts or self.call
+        return replace(
+            self.call,
+            error=facts.error,
+            certainty=facts.certainty,
+            duration_ms=facts.duration_ms,
+            inner=facts.inner,
+            label=facts.label,
+        )
 
 
 class Journal:

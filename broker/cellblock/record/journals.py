@@ -23,7 +23,7 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import KEY_BYTES, derived_key, keys_of
 from cellblock.base.store import Store
 from cellblock.base.tasks import DaemonThread, is_done_within
-from cellblock.record.rows import AnyPiece, Head, OneRunFailed
+from cellblock.record.rows import KINDS, AnyPiece, Head, Kind, OneRunFailed, Piece
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -161,12 +161,25 @@ class Journals:
             raise Away(trouble)
         return await self._in_thread(work)
 
-    def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
-        """Has work done with the store, behind what was written before. Never raises.
+    async def read(
+        self,
+        run_id: str,
+        show: Callable[[Head, list[Piece]], T],
+        principal: str | None = None,
+        kinds: Sequence[Kind] = KINDS,
+    ) -> T | None:
+        """Returns what `show` makes, in the thread, of a run that is kept; None where there is none. The rest is as for
+        `JournalStore.read`."""
 
-        Returns:
-            What says whether it has been done, or cannot be; None where the broker is stopping.
-        """
+        def look(store: JournalStore) -> T | None:
+            found = store.read(run_id, principal, kinds)
+            return None if found is None else show(*found)
+
+        return await self.asked(look, None)
+
+    def do(self, work: Callable[[JournalStore], object]) -> None:
+        """Has work done with the store, behind what was written before, unless the broker is stopping. Never
+        raises."""
 
         def done() -> None:
             try:
@@ -175,8 +188,7 @@ class Journals:
                 self._failed(error)
 
         with contextlib.suppress(RuntimeError):
-            return self._thread.submit(done)
-        return None
+            self._thread.submit(done)
 
     async def signing_keys(self, purpose: str) -> Sequence[bytes]:
         """Returns keys that are derived from the journals' for one purpose; they are made where there is none. The

@@ -486,12 +486,7 @@ class Keeper:
 
     async def recording(self, run_id: str) -> Recording | None:
         """Returns the recording of a kept run; None where there is none. Raises as `run`."""
-
-        def look(store: JournalStore) -> Recording | None:
-            found = store.read(run_id)
-            return None if found is None else recording_in(found[1], decoded=True)
-
-        return await self._journals.asked(look, None)
+        return await self._journals.read(run_id, lambda _, pieces: recording_in(pieces, decoded=True))
 
     async def run(self, run_id: str) -> Data | None:
         """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.
@@ -500,12 +495,7 @@ class Keeper:
             StoreError: It cannot be read.
             UnreadableRecording: Another release has made it.
         """
-
-        def look(store: JournalStore) -> Data | None:
-            found = store.read(run_id)
-            return None if found is None else shown(*found)
-
-        return await self._journals.asked(look, None)
+        return await self._journals.read(run_id, shown)
 
 
 def _earlier(parked: Parked, answers: Mapping[QuestionId, Given]) -> EarlierQuestions:

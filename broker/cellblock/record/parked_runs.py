@@ -18,7 +18,14 @@ from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
 from cellblock.record.rows import KINDS, WAITING, Foreign, Head, RunOwner
 from cellblock.record.store import MAX_LISTED, JournalStore
-from cellblock.record.views import ParkedRun, ParkedStatus, kept_response, parked_response, parked_run
+from cellblock.record.views import (
+    ParkedRun,
+    ParkedStatus,
+    kept_response,
+    parked_response,
+    parked_run,
+    waiting_run,
+)
 from cellblock.run.executor import Executor
 from cellblock.run.hook import CANCELLED, EXPIRED
 from cellblock.run.policy.asking import Caller
@@ -110,12 +117,7 @@ class ParkedRuns:
             await self.going_on.changed(seen)
         if head is None or head.state != "ended":
             return None
-
-        def look(store: JournalStore) -> RunResponse | None:
-            read = store.read(run_id, principal)
-            return None if read is None else kept_response(*read)
-
-        return await self._journals.asked(look, None)
+        return await self._journals.read(run_id, kept_response, principal)
 
     # ---- for programs that embed the broker ----------------------------------------------------------
 
@@ -191,12 +193,7 @@ class ParkedRuns:
         self, run_id: str, principal: str | None = None
     ) -> tuple[int, tuple[ParkedQuestion, ...]] | None:
         """Returns the round and the open questions of a parked run; None where none waits. Raises StoreError."""
-
-        def look(store: JournalStore) -> ParkedRun | None:
-            read = store.read(run_id, principal, WAITING)
-            return None if read is None or read[0].state != "parked" else parked_run(*read)
-
-        run = await self._journals.asked(look, None)
+        run = await self._journals.read(run_id, waiting_run, principal, WAITING)
         return None if run is None else (run.turn, run.questions)
 
     async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
@@ -210,11 +207,11 @@ class ParkedRuns:
             if head is None or head.state == "running":
                 return None if head is None else (head, (), None)
             read = store.read(run_id, principal, WAITING if head.state == "parked" else KINDS)
-            if read is None or read[0].state == "running":
-                return None if read is None else (read[0], (), None)
-            if read[0].state == "parked":
-                return read[0], parked_run(*read).questions, None
-            return read[0], (), kept_response(*read)
+            if read is None:
+                return None
+            run = waiting_run(*read)
+            response = kept_response(*read) if read[0].state == "ended" else None
+            return read[0], () if run is None else run.questions, response
 
         found, now = await self._journals.asked(look, None), time.time()
         if found is None or found[0].outcome == EXPIRED:

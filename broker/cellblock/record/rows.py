@@ -109,6 +109,9 @@ class Head:
     adopted: int = 0
     """Counts how often the run's broker was lost."""
 
+    key: str = ""
+    """Names the key that its pieces were written with; empty before the first time."""
+
 
 class OneRunFailed(StoreError):
     """Tells that one run cannot be written or read; the others can."""
@@ -204,7 +207,7 @@ class Cipher:
     nonce comes twice for no run, whatever number of them there is.
 
     Args:
-        keys: The key that is kept, and those that are accepted beside it; empty: nothing can be encrypted yet.
+        keys: The key that is kept, and those that are accepted beside it.
 
     Attributes:
         key_ids: Names the keys without telling them; those of new runs are encrypted with the first.
@@ -221,13 +224,14 @@ class Cipher:
         bound = _bound(run, principal, number, piece.kind)
         return nonce + self._of(key, run).encrypt(nonce, piece.body, bound)
 
-    def decrypted(self, key: str, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
+    def decrypted(self, head: Head, number: int, kind: Kind, body: bytes) -> Piece:
         """Returns the piece that stands at a place. Raises WrongPiece: It was changed, or is another place's."""
         from cryptography.exceptions import InvalidTag
 
         bound = _bound(head.id, head.principal, number, kind)
         try:
-            return Piece(kind, self._of(key, head.id).decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
+            cipher = self._of(head.key, head.id)
+            return Piece(kind, cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], bound))
         except (InvalidTag, ValueError, TypeError):
             raise WrongPiece(f"a piece of run {head.id} was changed after it was written") from None
 
@@ -381,15 +385,14 @@ class RunOwner(Protocol):
 
     def on_change(self, kind: str, listener: Callable[[], object]) -> None:
         """Has `listener` called, in any thread, when another process announces that it has written something of a
-        kind."""
-        ...
+        kind; processes that share files look at their versions."""
 
     def close(self) -> None:
         """Gives the broker's name up: runs that go on are anybody's then."""
         ...
 
 
-class Owner:
+class Owner(RunOwner):
     """Holds a lock in the state directory from when it is needed first. Owns it.
 
     Args:
@@ -417,9 +420,6 @@ class Owner:
             return self.is_own(name) or is_living(self._parent, name)
         except OSError:
             return True
-
-    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
-        """Does nothing: processes that share files look at their versions."""
 
     def close(self) -> None:
         """Gives the lock up: runs that go on are anybody's then."""

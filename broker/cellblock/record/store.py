@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 from cellblock.base.database import Database, Tables
@@ -95,7 +96,7 @@ JOURNAL_TABLES: Final = Tables(
 
 SHOWN: Final = (
     "id, principal, began, ended, outcome, calls, bytes, "
-    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted"
+    "state, turn, expires, is_answered, cpu_ms, resumed, changed, owner, adopted, key"
 )
 
 CHANGING: Final = (
@@ -158,7 +159,7 @@ class JournalStore:
         self, database: Database, keys: Callable[[], Sequence[bytes]], settings: JournalSettings
     ) -> None:
         self.settings = settings
-        self._keys, self._cipher = keys, Cipher(())
+        self._keys = keys
         self.database = database
 
     def heads(
@@ -210,16 +211,11 @@ class JournalStore:
             WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.
             StoreError: The file cannot be read.
         """
-        found = self.database.rows(
-            f"SELECT {SHOWN}, key FROM runs WHERE id = ? AND {OF_PRINCIPAL}",
-            *(run_id, plain(principal), plain(principal)),
-        )
-        if not found:
+        head = self.head(run_id, principal)
+        if head is None:
             return None
-        cipher = self._ready()
-        *shown, key = found[0]
-        head = _head(shown)
-        if key not in cipher.key_ids:
+        cipher = self._cipher
+        if head.key not in cipher.key_ids:
             raise Foreign(f"run {run_id} was written with another key than the one in use")
         rows = self.database.rows(
             f"SELECT number, kind, body FROM pieces WHERE run = ? AND kind IN ({', '.join('?' * len(kinds))}) "
@@ -230,7 +226,7 @@ class JournalStore:
         pieces: list[Piece] = []
         while rows:
             # What is read goes as it is decrypted: both are as large as the run.
-            pieces.append(cipher.decrypted(key, head, *rows.pop()))
+            pieces.append(cipher.decrypted(head, *rows.pop()))
         return head, pieces
 
     def close(self) -> None:
@@ -262,11 +258,6 @@ class JournalStore:
             elif all(piece.kind == "call" for piece in pieces) and self.head(head.id) is None:
                 raise OneRunFailed(f"run {head.id} has been deleted")
             self._put(replace(head, state=state), pieces, owner)
-
-    @property
-    def version(self) -> int:
-        """Returns a number that changes when another process has changed something. Raises StoreError."""
-        return self.database.changes()
 
     def delete(self, run_id: str, principal: str | None = None) -> bool:
         """Deletes a run, and says whether there was one of this id that is this principal's.
@@ -572,7 +563,7 @@ class JournalStore:
 
     def _put(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None) -> None:
         """Writes a run's row, and pieces behind those that it has."""
-        cipher, principal = self._ready(), plain(head.principal)
+        cipher, principal = self._cipher, plain(head.principal)
         ((first, key),) = self.database.rows(
             "SELECT (SELECT coalesce(max(number) + 1, 0) FROM pieces WHERE run = ?), "
             "(SELECT key FROM runs WHERE id = ?)",
@@ -652,10 +643,9 @@ class JournalStore:
             if state == "parked" or has not in (None, owner):
                 raise TakenAway(f"another broker goes on with run {run_id}, or may")
 
-    def _ready(self) -> Cipher:
-        if not self._cipher.key_ids:
-            self._cipher = Cipher(self._keys())
-        return self._cipher
+    @cached_property
+    def _cipher(self) -> Cipher:
+        return Cipher(self._keys())
 
     def _end(self, outcome: str, where: str, *values: Any) -> bool:
         """Ends the runs that an SQL condition selects, in a transaction; says whether there was one."""

@@ -75,6 +75,11 @@ def parked_run(head: Head, kept: list[Piece]) -> ParkedRun:
     return described(head, *waiting_in(kept))
 
 
+def waiting_run(head: Head, kept: list[Piece]) -> ParkedRun | None:
+    """Describes a run of its row and pieces; None where it waits for nobody."""
+    return parked_run(head, kept) if head.state == "parked" else None
+
+
 def described(head: Head, parked: Parked, known: Collection[QuestionId]) -> ParkedRun:
     """Describes a parked run of what it waits for, and of the questions that are known to be answered."""
     return ParkedRun(

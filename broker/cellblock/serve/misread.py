@@ -32,21 +32,6 @@ AS_IT_IS_BYTES: Final = 16 * 1024
 """Bounds the messages that are taken as they are, as nearly all are."""
 
 
-class NotTaken(Exception):
-    """Tells that a message is not decoded.
-
-    Args:
-        why: What its sender is told.
-        code: Of JSON-RPC.
-        request_id: What it answers, if that is known.
-    """
-
-    def __init__(self, why: str, code: int = INVALID_REQUEST, request_id: int | str | None = None) -> None:
-        super().__init__(why)
-        self.code = code
-        self.request_id = request_id
-
-
 class Misread(NamedTuple):
     """Holds the error that answers a line."""
 
@@ -58,6 +43,20 @@ class Misread(NamedTuple):
         """Returns the error as a message."""
         error = {"code": self.code, "message": self.why}
         return {"jsonrpc": "2.0", "id": self.request_id, "error": error}
+
+
+class NotTaken(Exception):
+    """Tells that a message is not decoded; `found` is what its sender is told.
+
+    Args:
+        why: In words.
+        code: Of JSON-RPC.
+        request_id: What it answers, if that is known.
+    """
+
+    def __init__(self, why: str, code: int = INVALID_REQUEST, request_id: int | str | None = None) -> None:
+        super().__init__(why)
+        self.found = Misread(code, request_id, why)
 
 
 def misread_message(message: Any) -> Misread | None:

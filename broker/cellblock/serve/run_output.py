@@ -147,6 +147,11 @@ async def tool_result(
     return _result(text, structured, [_block(one, one.data) for one in media], links)
 
 
+def text_result(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    """Returns the result of a tool that has nothing but a text."""
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+
+
 def _text(response: RunResponse, shown: dict[str, Any], form: Form, result: str) -> str:
     if form.is_whole:
         return json.dumps(shown, ensure_ascii=False)

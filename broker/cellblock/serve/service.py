@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cellblock.base.json import is_object
-from cellblock.base.settings.settings import Settings
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -19,6 +18,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolO
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
+    from cellblock.base.settings.settings import Settings
     from cellblock.base.store import Store
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.tools.upstream.registry import Registry
@@ -64,7 +64,7 @@ def _said(context: Context, key: str) -> str:
 
 
 class RunService(Protocol):
-    """Says what a front-end calls; `daemon.broker.Broker` implements it."""
+    """Says what a front-end calls; `app.broker.Broker` implements it."""
 
     @property
     def settings(self) -> Settings:

@@ -291,7 +291,7 @@ class FrontendSettings(Section):
     @property
     def outputs(self) -> OutputSettings:
         """Returns what becomes of large results and logs."""
-        return OutputSettings(self.inline_bytes)
+        return OutputSettings(self.inline_bytes, EXPIRE_MS, TOTAL_BYTES)
 
 
 IsolationMode = Literal["required", "auto", "off"]

@@ -71,15 +71,18 @@ class Plan:
         return f"hosts-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]}"
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """Returns the option of all actors that says in which environment they are."""
+        return {"runtime_env": dict(self.runtime_env)} if self.runtime_env else {}
+
+    @property
     def options(self) -> dict[str, Any]:
         """Returns the options of a host's actor."""
         rest = dict(self.resources)
         options: dict[str, Any] = {"num_cpus": rest.pop("CPU", 0), "num_gpus": rest.pop("GPU", 0)}
         if "memory" in rest:
             options["memory"] = rest.pop("memory")
-        if self.runtime_env:
-            options["runtime_env"] = dict(self.runtime_env)
-        return options | {"resources": rest}
+        return options | self.environment | {"resources": rest}
 
 
 def the_ray() -> Any:
@@ -179,9 +182,7 @@ class _Host:
 def the_fleet(plan: Plan) -> Any:
     """Returns the handle of the actor of a plan, which is started where there is none."""
     ray = the_ray()
-    options: dict[str, Any] = {"name": plan.name, "num_cpus": 0, "max_restarts": -1, **SHARED}
-    if plan.runtime_env:
-        options["runtime_env"] = dict(plan.runtime_env)
+    options = {"name": plan.name, "num_cpus": 0, "max_restarts": -1, **SHARED, **plan.environment}
     return ray.remote(Fleet).options(**options).remote(plan)
 
 

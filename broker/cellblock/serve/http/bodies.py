@@ -53,33 +53,27 @@ class Memory:
     def charge(self, client: str, principal: str) -> Generator[Callable[[int], bool]]:
         """Counts for one request inside the block. Gives what changes its charge to so many bytes; False: the client
         may not have so many now, and the charge stays as it was."""
-        held, keys = 0, (f"client {client}", f"principal {principal}")
+        held = 0
+        bounds = {f"client {client}": self.of_client, f"principal {principal}": self.share}
 
         def to(size: int) -> bool:
             nonlocal held
-            if not self._move(size - held, *keys):
+            by = size - held
+            is_over = any(self._held_by[key] + by > bound for key, bound in bounds.items())
+            if by > 0 and (is_over or self.held + by > self.total):
                 return False
             held = size
+            self.held += by
+            for key in bounds:
+                self._held_by[key] += by
+                if not self._held_by[key]:
+                    del self._held_by[key]
             return True
 
         try:
             yield to
         finally:
             to(0)
-
-    def _move(self, by: int, client: str, principal: str) -> bool:
-        if by > 0 and (
-            self.held + by > self.total
-            or self._held_by[client] + by > self.of_client
-            or self._held_by[principal] + by > self.share
-        ):
-            return False
-        self.held += by
-        for key in (client, principal):
-            self._held_by[key] += by
-            if not self._held_by[key]:
-                del self._held_by[key]
-        return True
 
 
 async def read_body(
@@ -147,7 +141,7 @@ class WholeBody:
         try:
             taken = await take(raw)
         except NotTaken as refused:
-            raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
+            raise Refused(400 if refused.found.code == types.PARSE_ERROR else 413, why=str(refused)) from None
         if taken.weight > self.memory.of_client:
             raise Refused(413, why=TOO_LARGE)
         if not held(taken.weight):

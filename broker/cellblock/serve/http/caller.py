@@ -23,6 +23,7 @@ from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.tasks import at_most
 from cellblock.serve.http.refusal import NO_TOKEN, Refused, header
 from cellblock.serve.http.token import SUBJECT
+from cellblock.tools.upstream.auth.authority import origin_of
 
 NO_ONE: Final = "anybody"
 """Names the principal where no token is asked for."""
@@ -247,15 +248,11 @@ def metadata_path(resource: str) -> str:
     return "/.well-known/oauth-protected-resource" + urlsplit(resource).path.rstrip("/")
 
 
-def metadata_url(resource: str) -> str:
-    """Returns the URL of a resource's metadata, for the challenge (section 5.1)."""
-    parts = urlsplit(resource)
-    return f"{parts.scheme}://{parts.netloc}{metadata_path(resource)}"
-
-
 def challenge_of(settings: OAuthSettings | None) -> str:
-    """Says how a client is to authenticate, and where it learns who gives it a token."""
-    return "Bearer" if settings is None else f'Bearer resource_metadata="{metadata_url(settings.audience)}"'
+    """Says how a client is to authenticate, and where it learns who gives it a token (section 5.1)."""
+    if settings is None:
+        return "Bearer"
+    return f'Bearer resource_metadata="{origin_of(settings.audience)}{metadata_path(settings.audience)}"'
 
 
 def resource_metadata(settings: OAuthSettings) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Connections:
     """
 
     def __init__(self, total: int) -> None:
-        self._total = self.share = total
+        self.total = self.share = total
         self._for_holders = max(1, total - max(1, total // STRANGERS_PART))
         self._open: dict[BoundedConnection, str | None] = {}
         """Maps connections to their holders, the one that was used longest ago first; None: a stranger."""
@@ -57,7 +57,7 @@ class Connections:
     def enter(self, connection: BoundedConnection) -> None:
         """Gives a place to a connection, a stranger's still. When there is none, a stranger goes, perhaps this one."""
         self._open[connection] = None
-        if len(self._open) <= self._total:
+        if len(self._open) <= self.total:
             return
         strangers = [one for one, holder in self._open.items() if holder is None]
         networks = Counter(network_of(one.address) for one in strangers)

@@ -200,12 +200,15 @@ class Activity:
     def idle_seconds(self) -> float:
         return 0.0 if self._open else time.monotonic() - self._seen_at
 
-    def begin(self) -> None:
+    @contextlib.contextmanager
+    def one(self) -> Generator[None]:
+        """Counts a request or a session inside the block."""
         self._open += 1
-
-    def end(self) -> None:
-        self._open -= 1
-        self._seen_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._seen_at = time.monotonic()
 
 
 class Seen:
@@ -215,8 +218,5 @@ class Seen:
         self.app, self.activity = app, activity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.activity.begin()
-        try:
+        with self.activity.one():
             await self.app(scope, receive, send)
-        finally:
-            self.activity.end()

@@ -16,7 +16,6 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -32,7 +31,6 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.loopback import is_loopback
 from cellblock.base.settings.policy import PROVEN, person_of
 from cellblock.base.settings.sections import OAuthSettings, secret_of
-from cellblock.base.settings.settings import Settings
 from cellblock.base.store import Store
 from cellblock.base.visible import visible
 from cellblock.serve.http.bodies import read_body
@@ -41,6 +39,7 @@ from cellblock.serve.http.guards import SERVER_LOGINS
 from cellblock.serve.http.pages import HEADERS, HTML
 from cellblock.serve.http.refusal import header
 from cellblock.serve.http.token import MAX_CHARS, SUBJECT
+from cellblock.serve.service import RunService
 from cellblock.tools.upstream.auth.asserted import identity_in, place_of
 from cellblock.tools.upstream.auth.authority import metadata_of
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError
@@ -105,8 +104,7 @@ class LoginPages:
     """Shows the pages of all servers.
 
     Args:
-        settings: Gives those in force.
-        store: Has what is between the halves of a login.
+        service: Has what is between the halves of a login, and the settings.
         verifier: Knows tokens; None where none is asked for.
         identity: Asks an identity provider who somebody is; None: a token says so.
         origin: Where browsers reach this front-end; None: where a request says.
@@ -115,15 +113,14 @@ class LoginPages:
 
     def __init__(
         self,
-        settings: Callable[[], Settings],
-        store: Store,
+        service: RunService,
         verifier: TokenVerifier | None,
         identity: Identity | None,
         origin: str | None,
         *,
         secure: bool,
     ) -> None:
-        self._settings, self._store = settings, store
+        self._service, self._store = service, service.store
         self._verifier, self._identity = verifier, identity
         self._origin, self._secure = origin, secure
 
@@ -184,7 +181,7 @@ class LoginPages:
         async with place.locked(LOCK_BOUND_SECONDS):
             await place.save(identity)
         refused = await challenge_of(target, TOKEN_SECONDS)
-        oauth = self._settings().cellblock.http.oauth
+        oauth = self._service.settings.cellblock.http.oauth
         login = kept_logins(target.auth, self._store, oauth)(server, target.config, person)
         if refused is not None and login is not None and await login.renewed(None, refused) is None:
             why, _ = login.trouble()
@@ -228,7 +225,7 @@ class LoginPages:
 
     def _target(self, server: str, person: str = "") -> LoginTarget:
         """Returns the server of a name that wants everybody's own login. Raises ConfigError: Nobody can log in now."""
-        made = self._settings()
+        made = self._service.settings
         config, auth = made.servers.get(server), made.cellblock.auth
         own = auth.for_server(server)
         # With `--no-auth` nobody says who they are.

@@ -3,7 +3,6 @@ same for all; who has shown a token may be told more, as the JSON-RPC error that
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Final
@@ -12,6 +11,8 @@ import mcp_types as types
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cellblock.base.tasks import at_most
 
 DISCARD_BYTES: Final = 64 * 1024
 DISCARD_SECONDS: Final = 1.0
@@ -81,12 +82,9 @@ class Refusals:
 
 
 async def _discard(receive: Receive, left: int) -> None:
-    try:
-        async with asyncio.timeout(DISCARD_SECONDS):
-            while left > 0 and (message := await receive()).get("more_body", False):
-                left -= len(message.get("body", b""))
-    except TimeoutError:
-        pass
+    async with at_most(DISCARD_SECONDS):
+        while left > 0 and (message := await receive()).get("more_body", False):
+            left -= len(message.get("body", b""))
 
 
 def _response(refused: HTTPException, wants_page: bool) -> Response:

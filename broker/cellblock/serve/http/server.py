@@ -179,15 +179,12 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._shared = False
         self._listening: ListeningSocket | None = None
         most = settings.max_sessions
         self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
         self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
         self._memory = Memory(max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most))
         self._activity, self._in_flight = Activity(), InFlight()
-        # Not idle before it serves.
-        self._activity.begin()
         if settings.oauth is not None:
             self._share()
         self._socket = address.bind()
@@ -294,8 +291,7 @@ class HttpFrontend:
             self._verifier.named = service.tokens
             if service.tokens.any:
                 self._share()
-        splices = Splices()
-        server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
+        server = FrontServer(service, version=version, owner_of=owner_of)
         manager = StreamableHTTPSessionManager(
             server,
             # The gate has checked the same before; this is the SDK's own lock on the door.
@@ -307,7 +303,7 @@ class HttpFrontend:
             max_sessions=self._settings.max_sessions,
         )
         logins = self._login_pages(service)
-        app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
+        app = self._app(manager, server.splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
@@ -323,7 +319,6 @@ class HttpFrontend:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
             async with self._socket_front(server, service, version, answer):
-                self._activity.end()
                 with cancellations_unsaid():
                     await self._until_drained(server.open(kept), service, manager, web)
 
@@ -384,7 +379,7 @@ class HttpFrontend:
             version=version,
             config=config_mark(self._options.config),
             answer=answer,
-        )
+        ).serving()
 
     def _make_verifier(self) -> TokenVerifier | None:
         if self._settings.oauth is not None:
@@ -399,10 +394,8 @@ class HttpFrontend:
 
     def _share(self) -> None:
         """Leaves one principal half of each, now that there may be several, so that others have the rest."""
-        if not self._shared:
-            self._shared = True
-            for bounded in (self._connections, self._sessions, self._memory):
-                bounded.share = max(1, bounded.share // 2)
+        for bounded in (self._connections, self._sessions, self._memory):
+            bounded.share = max(1, bounded.total // 2)
 
     def _app(
         self,
@@ -477,8 +470,7 @@ class HttpFrontend:
         guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
         origin = None if oauth is None else origin_of(oauth.audience)
         secure = self._options.tls_cert is not None
-        pages = LoginPages(lambda: service.settings, service.store, verifier, identity, origin, secure=secure)
-        return pages.routes(guard)
+        return LoginPages(service, verifier, identity, origin, secure=secure).routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options

@@ -61,8 +61,7 @@ class Sessions:
     """
 
     def __init__(self, total: int, idle_seconds: float) -> None:
-        self.share = total
-        self._most = total * MAX_REMEMBERED
+        self.total = self.share = total
         self._idle = idle_seconds
         self._open: dict[object, _Session] = {}
 
@@ -94,7 +93,7 @@ class Sessions:
         whose = f"{opener.principal} " if opener.principal.startswith(NAMED) else ""
         name = f"http {whose}session {hashlib.sha256(key).hexdigest()[:16]}"
         self._open[key] = _Session(opener.principal, opener.program, name, 0, now, user)
-        if len(self._open) > self._most:
+        if len(self._open) > MAX_REMEMBERED * self.total:
             del self._open[next(iter(self._open))]
 
     def begin(self, key: bytes, caller: Caller) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult
 
+from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.policy import CLAIMED
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.use import UseLog
@@ -31,6 +32,9 @@ INITIALIZED: Final = "notifications/initialized"
 
 GREETINGS: Final = ("initialize", "server/discover")
 """Lists the methods whose results have the instructions."""
+
+KEPT_INSTRUCTIONS: Final = 16
+"""Bounds the catalogs whose instructions are kept."""
 
 Handler = Callable[[Context, Any], Awaitable[Any]]
 """Answers a request of a method, or takes a notification."""
@@ -58,6 +62,7 @@ class Front:
         self.service, self.owner_of, self.splices = service, owner_of, splices
         self.uses = UseLog(service.settings.state_dir)
         self.kept: KeptOutputs | None = None
+        self._instructions = KeptByIdentity[Catalog, str](instructions, KEPT_INSTRUCTIONS).get_or_make
 
     def principal_of(self, context: Context) -> str:
         """Says for whom a request is."""
@@ -113,13 +118,11 @@ class Front:
         return description(self.service, catalog, principal, self.uses.ranked(principal), chars=chars)
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
+        """Greets a client (a middleware of the SDK) with instructions that name only what the client is granted."""
         result = await call_next(ctx)
-        if ctx.method not in GREETINGS or self.known_catalog(ctx) is self.service.known_catalog:
-            return result
-        if isinstance(result, dict) and result.get("instructions"):
+        if ctx.method in GREETINGS and isinstance(result, dict):
             profile = self.service.settings.cellblock.frontend.profile
-            return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
+            return {**result, "instructions": self._instructions(self.known_catalog(ctx), profile)}
         return result
 
     def _narrowed(self, principal: str, catalog: Catalog) -> Catalog:

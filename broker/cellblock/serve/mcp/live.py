@@ -92,16 +92,18 @@ class LiveRun:
     Args:
         level: Of log messages; None for none.
         interval: Seconds between two progress notifications of the run itself; None for none.
-
-    Attributes:
         wants_progress: Whether servers are to report progress.
     """
 
-    wants_progress = True
-
-    def __init__(self, level: types.LoggingLevel | None, interval: float | None = PROGRESS_SECONDS) -> None:
+    def __init__(
+        self,
+        level: types.LoggingLevel | None,
+        interval: float | None = PROGRESS_SECONDS,
+        *,
+        wants_progress: bool = True,
+    ) -> None:
         self._from = len(_SEVERITIES) if level is None else _SEVERITIES.index(level)
-        self._interval = interval
+        self._interval, self.wants_progress = interval, wants_progress
         self._began = time.monotonic()
         self._calls = 0
         self._last = ""
@@ -193,16 +195,7 @@ class LiveRun:
 
 
 class LiveCall(LiveRun):
-    """Tells a client what the server says during its one call, as it comes: progress, and log messages.
-
-    Args:
-        level: Of log messages; None for none.
-        wants_progress: Whether the client has asked for progress.
-    """
-
-    def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
-        super().__init__(level, None)
-        self.wants_progress = wants_progress
+    """Tells a client what the server says during its one call, as it comes: progress, and log messages."""
 
     def call_progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None

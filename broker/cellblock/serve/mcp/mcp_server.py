@@ -18,11 +18,9 @@ from mcp.server.models import InitializationOptions
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import in_background
 from cellblock.serve.mcp import skills
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
-from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import tool_names
 from cellblock.serve.service import Context, OwnerOf, RunService
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs
     from cellblock.serve.mcp.proxy import Proxy
     from cellblock.serve.mcp.surface import Surface
-
-
-def _changes(profile: Profile) -> NotificationOptions:
-    return NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=profile == "proxy")
 
 
 TRACE_KEYS: Final = ("traceparent", "tracestate")
@@ -83,19 +77,14 @@ class FrontServer(Server[dict[str, Any]]):
         service: The broker, which need not run yet.
         version: Of Cellblock.
         owner_of: Says whose a request is.
-        splices: Has the large results for whoever writes responses; None: its own.
+
+    Attributes:
+        splices: Has the large results for whoever writes responses.
     """
 
-    def __init__(
-        self,
-        service: RunService,
-        *,
-        version: str,
-        owner_of: OwnerOf = stdio_owner,
-        splices: Splices | None = None,
-    ) -> None:
+    def __init__(self, service: RunService, *, version: str, owner_of: OwnerOf = stdio_owner) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
-        self.splices: Final = splices or Splices()
+        self.splices: Final = Splices()
         self._service = service
         self._front = Front(service, owner_of, self.splices)
         section = service.settings.cellblock
@@ -110,7 +99,6 @@ class FrontServer(Server[dict[str, Any]]):
             self.add_request_handler(method, params, self._at_surface(method))
         self.add_notification_handler(INITIALIZED, types.NotificationParams, self._at_surface(INITIALIZED))
         self.middleware.append(self._front.greet)
-        self._renew_greeting()
         if section.traces is not None:
             self.middleware.append(_with_trace_context)
 
@@ -136,9 +124,11 @@ class FrontServer(Server[dict[str, Any]]):
         if self._surface is not None:
             self._surface.changes.close()
 
-    async def opened(self) -> None:
-        """Waits until the server is open."""
+    async def opened(self) -> Surface | Proxy:
+        """Waits until the server is open, and returns what answers."""
         await self._opened.wait()
+        assert self._surface is not None
+        return self._surface
 
     def create_initialization_options(
         self,
@@ -148,10 +138,13 @@ class FrontServer(Server[dict[str, Any]]):
     ) -> InitializationOptions:
         """Returns the SDK's options with the changes that are announced (the SDK has a parameter for that and, over
         HTTP, never gives it), and without the extensions of later revisions."""
+        changes = NotificationOptions(
+            tools_changed=True,
+            resources_changed=True,
+            prompts_changed=self._service.settings.cellblock.frontend.profile == "proxy",
+        )
         options = super().create_initialization_options(
-            notification_options or _changes(self._service.settings.cellblock.frontend.profile),
-            experimental_capabilities,
-            extensions,
+            notification_options or changes, experimental_capabilities, extensions
         )
         # Who is greeted by `initialize` speaks an older revision, which has no extensions.
         options.capabilities.extensions = extensions
@@ -161,37 +154,23 @@ class FrontServer(Server[dict[str, Any]]):
 
     @contextlib.asynccontextmanager
     async def _following(self, _: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
-        """Follows changes of the catalog, for the greeting and the clients, as long as the server lives."""
-        self._renew_greeting()
-        unwatch = self._service.watch_catalog(self._renew_greeting)
-        try:
-            async with in_background(self._follow_changes(), name="list changes"):
-                yield {}
-        finally:
-            unwatch()
+        """Follows changes of what clients are shown, as long as the server lives."""
+        async with in_background(self._follow_changes(), name="list changes"):
+            yield {}
 
     def _at_surface(self, method: str) -> Handler:
         """Returns a handler that hands on to the surface, when there is one."""
 
         async def handle(ctx: Context, params: Any) -> Any:
-            surface = self._surface or await self._opened_surface()
+            surface = self._surface or await self.opened()
             return await surface.handlers[method](ctx, params)
 
         return handle
 
-    async def _opened_surface(self) -> Surface | Proxy:
-        await self._opened.wait()
-        assert self._surface is not None
-        return self._surface
-
     async def _follow_changes(self) -> None:
-        surface = await self._opened_surface()
+        surface = await self.opened()
         async with surface.changes.followed():
             await asyncio.Event().wait()
-
-    def _renew_greeting(self) -> None:
-        profile = self._service.settings.cellblock.frontend.profile
-        self.instructions = instructions(self._service.known_catalog, profile)
 
 
 async def _with_trace_context(ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -39,7 +39,7 @@ from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
 from cellblock.serve.mcp.proxied_resources import ProxiedResources, ResourceUpdates
 from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
-from cellblock.serve.run_output import tokens_for
+from cellblock.serve.run_output import text_result, tokens_for
 from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry, stated_output
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded, fields_of
@@ -112,7 +112,7 @@ class Proxy:
         try:
             result: Any = await self._outcome(context, params)
         except (ScriptError, CellblockError) as error:
-            return _failed(str(error))
+            return text_result(str(error), is_error=True)
         if isinstance(result, types.InputRequiredResult):
             return result
         if not isinstance(result, ToolResult):
@@ -122,7 +122,8 @@ class Proxy:
         try:
             return self._passed_on(one, result)
         except OverBudget:
-            return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
+            why = f"{one.tool.tool_name} has run, and its result is too large to be sent now."
+            return text_result(why, is_error=True)
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
@@ -205,7 +206,7 @@ class Proxy:
             level = "debug"
         if level is None and not with_progress:
             return None
-        return LiveCall(level, wants_progress=with_progress)
+        return LiveCall(level, None, wants_progress=with_progress)
 
     async def _asked(
         self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
@@ -290,7 +291,3 @@ def _value_of(result: ToolResult) -> bytes:
     except PayloadError:
         return result.only_text or NULL
     return b'{"content":%s}' % (result.field("content") or b"[]") if kind == "result" else body
-
-
-def _failed(why: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)

@@ -119,8 +119,6 @@ def by_requests(context: Context) -> Ask:
     async def ask(
         request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
     ) -> BaseModel | types.ErrorData:
-        if not session.can_send_request:
-            return types.ErrorData(code=types.METHOD_NOT_FOUND, message=NO_WAY)
         try:
             return await session.send_request(
                 request, result, metadata=ServerMessageMetadata(related_request_id=context.request_id)

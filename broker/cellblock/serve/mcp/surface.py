@@ -49,7 +49,7 @@ from cellblock.serve.mcp.skills import (
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, tool_name_for, tool_names
-from cellblock.serve.run_output import form_for, has_error, tool_result
+from cellblock.serve.run_output import form_for, has_error, text_result, tool_result
 from cellblock.serve.service import Context, client_name, client_version
 from cellblock.tools.catalog.model import Catalog
 from cellblock.types.discovery import DiscoveryCache
@@ -198,13 +198,8 @@ class Surface:
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult | Task:
         extended = self._extended
-        if extended is not None and extended.has(params.name):
-            return await extended.call(
-                params.name,
-                params.arguments or {},
-                self._front.catalog(context),
-                self._front.principal_of(context),
-            )
+        if extended is not None and params.name in extended.answers:
+            return await extended.call(context, params)
         if params.name not in self._names:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
@@ -214,7 +209,7 @@ class Surface:
         try:
             response = await self._runs.call(context, params)
         except InvalidRequest as error:
-            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+            return text_result(str(error), is_error=True)
         if not isinstance(response, RunResponse):
             return response
         own = [call for call in response.tool_trace if call.ok and call.within is None]
@@ -386,32 +381,27 @@ class ExtendedTools:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._discovery = DiscoveryCache()
-        self._answers = {SEARCH: self._search, INSPECT: self._inspect, SERVERS: self._servers}
+        self.answers: Final = {SEARCH: self._search, INSPECT: self._inspect, SERVERS: self._servers}
 
-    def has(self, name: str) -> bool:
-        """Says whether a name is one of the three tools."""
-        return name in self._answers
-
-    async def call(
-        self, name: str, arguments: Mapping[str, Any], catalog: Catalog, principal: str
-    ) -> types.CallToolResult:
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Answers one of the three extended tools from what the client is granted. What is wrong is said in the
         result."""
+        name, catalog = params.name, self._front.catalog(context)
         await self._front.service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         try:
-            return self._answers[name](arguments, catalog, principal)
+            return self.answers[name](params.arguments or {}, catalog, self._front.principal_of(context))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the input"
-            return _text(f"{name}: `{where}`: {first['msg']}.", is_error=True)
+            return text_result(f"{name}: `{where}`: {first['msg']}.", is_error=True)
         except CellblockError as error:
-            return _text(str(error), is_error=True)
+            return text_result(str(error), is_error=True)
 
     def _search(self, arguments: Mapping[str, Any], catalog: Catalog, principal: str) -> types.CallToolResult:
         asked = _Search.model_validate(arguments)
         found = self._discovery.get_or_make(catalog)
         hits = find_tools(catalog, asked.query, server=asked.server, limit=asked.limit, discovery=found)
-        return _text(declare_found(hits, self._front.lookups(principal)[0]))
+        return text_result(declare_found(hits, self._front.lookups(principal)[0]))
 
     def _inspect(
         self, arguments: Mapping[str, Any], catalog: Catalog, principal: str
@@ -420,7 +410,7 @@ class ExtendedTools:
         try:
             found = inspect_tool(catalog, name, *self._front.lookups(principal), finder=SEARCH)
         except NoSuchTool as error:
-            return _text(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
+            return text_result(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
         return _json(found)
 
     def _servers(
@@ -434,7 +424,3 @@ def _json(value: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(text=json_text(value))], structured_content=value, is_error=False
     )
-
-
-def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 
 from cellblock.serve.misread import (
     AS_IT_IS_BYTES,
-    INVALID_REQUEST,
     NO_UTF8,
     Misread,
     NotTaken,
@@ -28,7 +27,7 @@ from cellblock.serve.misread import (
     misread_message,
 )
 from cellblock.serve.splices import Splices
-from cellblock.serve.stdio.lines import ClientLines, LineTooLong
+from cellblock.serve.stdio.lines import ClientLines
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""
@@ -144,7 +143,7 @@ class FromClient(ObjectReceiveStream[SessionMessage | Exception]):
         self,
         lines: ClientLines,
         answers: ToClient,
-        opened: Callable[[], Awaitable[None]],
+        opened: Callable[[], Awaitable[object]],
         taken: Callable[[types.JSONRPCMessage], Awaitable[SessionMessage]] = _plain,
     ) -> None:
         self._lines = lines
@@ -168,10 +167,8 @@ class FromClient(ObjectReceiveStream[SessionMessage | Exception]):
 
                     line = (await take(line)).body
                 found = message_of(line)
-            except LineTooLong as error:
-                found = Misread(INVALID_REQUEST, error.request_id, str(error))
             except NotTaken as refused:
-                found = Misread(refused.code, refused.request_id, str(refused))
+                found = refused.found
             if isinstance(found, Misread):
                 await self._answers.refuse(found)
             elif found is not None:

@@ -24,7 +24,6 @@ from cellblock.base.tasks import TaskSet, at_most
 from cellblock.serve.misread import (
     CONNECTION_CLOSED,
     ID,
-    INVALID_REQUEST,
     Misread,
     as_id,
     id_at_the_end,
@@ -211,30 +210,8 @@ async def relay_stdio(
     """
     lines = await ClientLines.of_stdin()
     output = await StdoutLines.open(on_lost=lines.close)
-
-    async def reached() -> Link:
-        daemon = find()
-        try:
-            if daemon.address is not None:
-                return await daemon.linked()
-        except NotThere as error:
-            is_there = isinstance(error, NoSocket) and await is_taken(daemon.address or "")
-            # Where no token of ours is shown, it need not be our daemon.
-            if daemon.is_own or not is_there:
-                if start is not None:
-                    return await start()
-                raise (await daemon.socketless() if is_there else error) from None
-        from cellblock.serve.stdio.remote import linked_over_http
-
-        return await linked_over_http(daemon)
-
     try:
-        try:
-            link = await reached()
-        except CellblockError as error:
-            await _tell(lines, output, error)
-            raise
-        lost = await _Pump(find, lines, output, reached, on_answer).run(link)
+        lost = await _Pump(find, start, lines, output, on_answer).run()
         output.say_farewell()
         await output.flush()
     finally:
@@ -254,13 +231,13 @@ class _Pump:
     def __init__(
         self,
         find: Callable[[], Daemon],
+        start: Callable[[], Awaitable[Link]] | None,
         lines: ClientLines,
         output: StdoutLines,
-        reached: Callable[[], Awaitable[Link]],
         on_answer: Callable[[Link], None],
     ) -> None:
-        self._find, self._lines, self._output = find, lines, output
-        self._reached, self._on_answer = reached, on_answer
+        self._find, self._have_one_run, self._on_answer = find, start, on_answer
+        self._lines, self._output = lines, output
         self._in_flight = InFlight()
         self._link: Link | None = None
         self._down: asyncio.Task[None] | None = None
@@ -270,13 +247,18 @@ class _Pump:
         self._told = self._closing = False
         self._lost: asyncio.Future[CellblockError] = asyncio.get_running_loop().create_future()
 
-    async def run(self, link: Link) -> CellblockError | None:
-        """Copies until the client is done, or no daemon can be reached any more.
+    async def run(self) -> CellblockError | None:
+        """Copies until the client is done, or no daemon can be reached (any more).
 
         Returns:
             What to say when no daemon can be reached; every request that waits has got it as its error.
         """
-        self._begin(link)
+        await self._revive()
+        if self._lost.done() and not os.isatty(0):
+            # Editors show the error of a request, and not what is on stderr.
+            async with at_most(FIRST_REQUEST_SECONDS):
+                while not self._in_flight.waits and (line := await next_line(self._lines, self._output)):
+                    self._in_flight.from_client(line)
         up = self._start(self._copy_up())
         try:
             await asyncio.wait([up, self._lost], return_when=asyncio.FIRST_COMPLETED)
@@ -319,9 +301,21 @@ class _Pump:
             with contextlib.suppress(OSError):
                 await self._link.writer.drain()
 
-    def _begin(self, link: Link) -> None:
-        self._link = link
-        self._down = self._start(self._copy_down(link))
+    async def _reached(self) -> Link:
+        daemon = self._find()
+        try:
+            if daemon.address is not None:
+                return await daemon.linked()
+        except NotThere as error:
+            is_there = isinstance(error, NoSocket) and await is_taken(daemon.address or "")
+            # Where no token of ours is shown, it need not be our daemon.
+            if daemon.is_own or not is_there:
+                if self._have_one_run is not None:
+                    return await self._have_one_run()
+                raise (await daemon.socketless() if is_there else error) from None
+        from cellblock.serve.stdio.remote import linked_over_http
+
+        return await linked_over_http(daemon)
 
     async def _copy_down(self, link: Link) -> None:
         try:
@@ -346,17 +340,17 @@ class _Pump:
             await self._revive()
 
     async def _revive(self) -> None:
-        """Connects with a daemon that runs again, in which the client is known."""
+        """Connects with a daemon that runs, or runs again; there the client is known."""
         async with self._reviving:
             if self._link is not None or self._lost.done():
                 return
             try:
-                link = await self._reached()
+                self._link = link = await self._reached()
             except CellblockError as error:
                 self._lose(error)
                 return
             link.writer.write(self._in_flight.again())
-            self._begin(link)
+            self._down = self._start(self._copy_down(link))
 
     def _note_answers(self, link: Link) -> None:
         self._changed.set()
@@ -378,20 +372,6 @@ class _Pump:
             self._lost.set_exception(error)
 
 
-async def _tell(lines: ClientLines, output: StdoutLines, error: CellblockError) -> None:
-    """Answers a client's first request with an error; editors show that, and not what is on stderr."""
-    if os.isatty(0):
-        return
-    in_flight = InFlight()
-    async with at_most(FIRST_REQUEST_SECONDS):
-        while line := await next_line(lines, output):
-            in_flight.from_client(line)
-            if in_flight.waits:
-                await output.copy(in_flight.all_ended(str(error)))
-                output.say_farewell()
-                return
-
-
 async def next_line(lines: ClientLines, output: StdoutLines) -> bytes:
     """Reads the client's next line, with an end; empty at the end. One that is too long is answered."""
     while True:
@@ -399,5 +379,4 @@ async def next_line(lines: ClientLines, output: StdoutLines) -> bytes:
             line = await lines.line()
             return line + b"\n" if line and not line.endswith(b"\n") else line
         except LineTooLong as error:
-            refusal = Misread(INVALID_REQUEST, error.request_id, str(error)).answer()
-            await output.copy(json.dumps(refusal).encode() + b"\n")
+            await output.copy(_encoded(error.found.answer()))

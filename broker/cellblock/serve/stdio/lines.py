@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, Final
 
-from cellblock.serve.misread import id_at_the_end, id_at_the_start
+from cellblock.serve.misread import NotTaken, id_at_the_end, id_at_the_start
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -28,14 +28,14 @@ EDGE_BYTES: Final = 256
 """Sets how many bytes are kept of either end of a line that is too long, to find its id."""
 
 
-class LineTooLong(Exception):
-    """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
-    known."""
+class LineTooLong(NotTaken):
+    """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped."""
 
     def __init__(self, start: bytes, end: bytes) -> None:
-        super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
         at_start = id_at_the_start(start)
-        self.request_id: int | str | None = id_at_the_end(end) if at_start is None else at_start
+        request_id = id_at_the_end(end) if at_start is None else at_start
+        why = f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time."
+        super().__init__(why, request_id=request_id)
 
 
 class ClientLines:

@@ -10,7 +10,6 @@ from typing import Final
 from cellblock.base.tasks import at_most, end_tasks
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import RunService
-from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import ClientLines, StdoutLines
 
@@ -32,7 +31,7 @@ async def stdio_front(service: RunService, *, version: str) -> AsyncGenerator[Un
         service: The broker, which need not run yet.
         version: Of Cellblock.
     """
-    server, greeted = FrontServer(service, version=version, splices=Splices()), asyncio.Event()
+    server, greeted = FrontServer(service, version=version), asyncio.Event()
     serving = asyncio.create_task(_serve(server, lambda _: greeted.set()), name="stdio")
     # Whoever waits for a greeting waits no longer when there will be none.
     serving.add_done_callback(lambda _: greeted.set())

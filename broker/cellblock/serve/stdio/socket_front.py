@@ -12,9 +12,9 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 import anyio
@@ -70,7 +70,7 @@ class Answer(Protocol):
 
 
 class SocketFront:
-    """Serves clients on the daemon's socket from when it is entered until it is left. Owns the socket.
+    """Serves clients on the daemon's socket. Owns the socket.
 
     Args:
         listening: The socket.
@@ -103,27 +103,20 @@ class SocketFront:
         self._verifier, self._most = verifier, most
         self._version, self._config = version, config
         self._sessions = TaskSet()
-        self._serving: asyncio.Server | None = None
 
-    async def __aenter__(self) -> SocketFront:
-        """Begins to take clients."""
-        self._serving = await asyncio.start_unix_server(
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """Takes clients inside the block; then ends all sessions, behind the answers that are under way."""
+        serving = await asyncio.start_unix_server(
             self._connected, sock=self._listening.socket, limit=MAX_LINE_BYTES
         )
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Ends all sessions, behind the answers that are under way."""
-        assert self._serving is not None
-        self._serving.close()
-        self._sessions.cancel()
-        await self._sessions.ended()
-        self._listening.close()
+        try:
+            yield
+        finally:
+            serving.close()
+            self._sessions.cancel()
+            await self._sessions.ended()
+            self._listening.close()
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -145,16 +138,13 @@ class SocketFront:
             known = {"config": self._config, "answers": token is None}
             warnings = await self._answer.warnings() if principal == SUBJECT else []
             writer.write(hello(version=self._version, warnings=warnings, **known))
-            self._activity.begin()
-            try:
+            with self._activity.one():
                 if (asked := asked.get("ask")) is None:
                     await self._session(reader, writer, token, principal)
                 elif token is None:
                     # Whoever reaches the socket is the user.
                     with self._in_flight.one(Owner(principal, "command"), is_awaited=True) as exchange:
                         await exchange.within(self._answer(asked, reader, writer))
-            finally:
-                self._activity.end()
         except (
             OSError,
             EOFError,

@@ -184,7 +184,7 @@ async def test_strangers_that_talk_nonsense_or_nothing_are_cut_off(
 
 async def test_without_its_guard_nobody_gets_in(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """ZAP_ENFORCE_DOMAIN: libzmq would otherwise let in every key when no authenticator answers."""
-    scene.link._to_close[-1].close()
+    scene.link._guard.close()
     scene.keyed(scene.host).say(HELLO)
     await until(lambda: "refused a connection" in caplog.text, "the log says that it was refused")
     assert scene.ears.heard == []

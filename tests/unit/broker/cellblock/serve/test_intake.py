@@ -99,7 +99,7 @@ async def test_a_message_of_too_much_is_refused_with_the_id_of_its_request(
 ) -> None:
     with pytest.raises(NotTaken, match=much) as refused:
         await taken(message)
-    assert (refused.value.request_id, refused.value.code) == (request_id, types.INVALID_REQUEST)
+    assert (refused.value.found.request_id, refused.value.found.code) == (request_id, types.INVALID_REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_a_message_of_too_much_is_refused_with_the_id_of_its_request(
 async def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(NotTaken, match="no JSON that can be read") as refused:
         await take(body)
-    assert refused.value.code == types.PARSE_ERROR
+    assert refused.value.found.code == types.PARSE_ERROR
 
 
 FILLS = [(fill, b'"arguments"') for fill in (b"[],", b"1,", b'"a":1,', b'"\\n",')]
@@ -125,5 +125,5 @@ async def test_no_message_holds_the_loop_for_a_long_step(fill: bytes, where: byt
         try:
             await take(body)
         except NotTaken as refused:
-            assert refused.request_id == 9
+            assert refused.found.request_id == 9
     assert longest[0] < 0.2

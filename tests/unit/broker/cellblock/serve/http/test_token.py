@@ -15,7 +15,7 @@ from cellblock.base.store import LocalStore
 from cellblock.base.tasks import in_background
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.http import caller
-from cellblock.serve.http.caller import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.serve.http.caller import JwtVerifier, challenge_of, metadata_path, resource_metadata
 from cellblock.serve.http.token import OwnTokens, ensure_tokens, read_token
 from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
@@ -206,6 +206,7 @@ async def test_an_issuer_out_of_reach_refuses_everybody(issuer: Issuer) -> None:
 def test_the_metadata_is_where_clients_look_for_it(issuer: Issuer) -> None:
     """RFC 9728, section 3.1."""
     assert metadata_path(AUDIENCE) == "/.well-known/oauth-protected-resource/mcp"
-    assert metadata_url(AUDIENCE) == "https://cellblock.example/.well-known/oauth-protected-resource/mcp"
+    url = "https://cellblock.example/.well-known/oauth-protected-resource/mcp"
+    assert challenge_of(issuer.settings()) == f'Bearer resource_metadata="{url}"'
     found = resource_metadata(issuer.settings())
     assert (found["resource"], found["authorization_servers"]) == (AUDIENCE, [ISSUER])

@@ -82,7 +82,7 @@ async def read(lines: ClientLines) -> list[Any]:
         try:
             line = await lines.line()
         except LineTooLong as error:
-            found.append((error.request_id,))
+            found.append((error.found.request_id,))
             continue
         if not line:
             return found
