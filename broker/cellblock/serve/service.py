@@ -64,7 +64,7 @@ def _said(context: Context, key: str) -> str:
 
 
 class RunService(Protocol):
-    """Says what a front-end calls; `daemon.broker.Broker` implements it."""
+    """Says what a front-end calls; `app.broker.Broker` implements it."""
 
     @property
     def settings(self) -> Settings:

@@ -43,19 +43,8 @@ class Help:
 GROUPS: Final = {
     "run": ("run", "record", "replay", "save", "scripts", "test", "types", "search", "inspect"),
     "servers": (
-        *(
-            "add",
-            "remove",
-            "enable",
-            "disable",
-            "auth",
-            "secret",
-            "pins",
-            "schemas",
-            "status",
-            "restart",
-            "logs",
-        ),
+        *("add", "remove", "enable", "disable", "auth", "secret", "pins", "schemas"),
+        *("status", "restart", "logs"),
     ),
     "clients": ("install", "import", "connect", "token"),
     "runs": ("runs", "flows", "dashboard"),

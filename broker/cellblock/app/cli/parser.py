@@ -199,7 +199,7 @@ def _add_brokers(commands: Commands) -> None:
     (
         _add(actions, "runs list", "runs:show_all")
         .value("--client", "CLIENT", "whose, as cellblock.policy knows clients (default: everybody's)")
-        .value("--limit", "N", "at most so many, the newest (default 20)", type=int, default=20)
+        .value("--limit", "N", "at most so many, the newest (default 20)", type=from_1, default=20)
         .flag("--parked", "only those that wait for a person")
         .common()
     )

@@ -175,7 +175,9 @@ class Library:
             {one.header.recording for one in kept},
         )
         try:
-            sizes = {name: self._recordings.path(name).stat().st_size for name in self._recordings.names()}
+            sizes = {
+                name: Path(self._recordings.where(name)).stat().st_size for name in self._recordings.names()
+            }
             for name in sizes.keys() - named if sum(sizes.values()) > MAX_WAITING_BYTES else ():
                 self._recordings.remove(name)
                 del sizes[name]

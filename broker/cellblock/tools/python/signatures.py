@@ -60,8 +60,8 @@ CONTENT_TYPES: Final = frozenset(
 """Holds MCP's own types: a tool that returns one has no output schema (Schema Inference, "Blocklist")."""
 
 
-class Unresolved(Exception):
-    """Tells that an annotation names something that cannot be found."""
+class NoSchema(Exception):
+    """Tells that a signature, or a part of it, cannot be put into JSON Schema; the text says why."""
 
 
 class Hints:
@@ -89,7 +89,7 @@ class Hints:
         """Gives the type of a parameter, or of `return`; Any where none is written.
 
         Raises:
-            Unresolved: The annotation is text that cannot be evaluated.
+            NoSchema: The annotation is text that cannot be evaluated.
         """
         if name not in self._raw:
             return Any
@@ -101,7 +101,7 @@ class Hints:
             found = get_type_hints(holder, module, self.names, include_extras=True)[name]
             return modern(found, self.names)
         except Exception as error:  # noqa: BLE001 - as above
-            raise Unresolved(
+            raise NoSchema(
                 f"the annotation of {name}, {self._raw[name]!r}, cannot be resolved: {error}"
             ) from None
 
@@ -217,10 +217,6 @@ _VARIADIC: Final = {
 }
 
 
-class NoSchema(Exception):
-    """Tells that a signature, or a part of it, cannot be put into JSON Schema; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class InputForm:
     """Says how a tool's input is described and read.
@@ -268,7 +264,7 @@ def read_input(
         form = _flat_input(function, hints) if flatten else _input(function, hints)
     except ImportError as error:
         raise _missing_package(label, error) from None
-    except (NoSchema, Unresolved) as error:
+    except NoSchema as error:
         if flatten:
             raise ConfigError(
                 f"{label} cannot be flattened: {_first_line(error)}.",

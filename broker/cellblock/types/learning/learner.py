@@ -188,12 +188,10 @@ class Learner:
             memory.close()
 
     def _read_all(self) -> None:
-        while True:
-            if self._offers:
-                self._turns.wait()
+        # This thread alone takes them out.
+        while self._offers:
+            self._turns.wait()
             offer = self._offers.take()
-            if offer is None:
-                return
             started = time.thread_time()
             try:
                 self._read(offer)
@@ -312,11 +310,9 @@ class Offers:
             self.all_looked_at.clear()
         return True
 
-    def take(self) -> Offer | None:
-        """Takes the oldest result out; None when there is none."""
+    def take(self) -> Offer:
+        """Takes the oldest of the results that wait out."""
         with self._lock:
-            if not self._waiting:
-                return None
             offer = self._waiting.popleft()
             self._bytes -= len(offer.body)
             return offer
