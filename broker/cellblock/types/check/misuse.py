@@ -166,7 +166,7 @@ RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is mi
 """Is found in what the compiler says of a variable that is given a value of another type, where it is assigned to."""
 
 _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
-_IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: %s(?!\[| [|&])"
+_IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+\??: %s(?!\[| [|&])"
 
 WRITTEN: Final = {
     "ordered": (
