@@ -114,15 +114,15 @@ def _fed(chunks: Sequence[bytes], stream: bytes) -> tuple[list[Frame], str | Non
         except FrameError as error:
             if None in map(_read, admitted[len(frames) :]):
                 return frames, NO_MAP, 0
-            _hold(decoder.pending_bytes == 0, "a failed decoder holds bytes", stream)
+            _hold(len(decoder._buffer) == 0, "a failed decoder holds bytes", stream)
             _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
             try:
                 decoder.feed(b"")
             except FrameError:
                 return frames, str(error), 0
             raise Violation("a failed decoder goes on", stream) from None
-        _hold(decoder.pending_bytes < CAP + 4, "more is held than a frame may have", stream)
-    return frames, None, decoder.pending_bytes
+        _hold(len(decoder._buffer) < CAP + 4, "more is held than a frame may have", stream)
+    return frames, None, len(decoder._buffer)
 
 
 def _round_trip(header: dict[str, Any], stream: bytes) -> None:

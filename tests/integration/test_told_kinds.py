@@ -96,7 +96,11 @@ TOOLS = [
         "events", {"rows": [{"at": "2026-01-31T12:00:00Z", "n": 1}, {"at": "2026-02-01T12:00:00Z", "n": 2}]}
     ),
     tool("seen", {"rows": [{"id": 1}], "total": 1}),
+    tool("numbers", {"data": [{"id": 1}], "meta": {"all": 1}}),
+    tool("busy", json.dumps({"days": {"a@example.com": [{"at": "9"}], "b@example.com": []}})),
     tool("paged", {"rows": [{"id": 1}], "next_page": None}),
+    tool("first", {"rows": [{"id": 1}], "next_cursor": "a"}),
+    tool("numbered", json.dumps({"rows": [{"id": 1}], "meta": {"page": 1, "total_pages": 3}})),
     tool(
         "teams",
         {"teams": [{"id": 1, "name": "A", "slug": "a"}]},
@@ -121,8 +125,16 @@ TOOLS = [
                     "day": "03/15/2024",
                     "at": "2026-03-01T08:00:00+02:00",
                     "made": 1735689600,
+                    "until": "2026-03-01T08:00:00+02:00",
                 },
                 {"state": "NEW", "day": "12/01/2023", "at": "2026-03-01T08:00:00Z", "made": 1735776000},
+                {
+                    "state": "NEW",
+                    "day": "11/02/2023",
+                    "at": "2026-03-01T08:00:00Z",
+                    "made": 1735776000,
+                    "until": "2026-03-01T08:00:00Z",
+                },
             ],
             "sent": None,
         },
@@ -371,6 +383,11 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ),
         ("const { rows } = await p.sales({}); rows.map((r) => r.day).sort();", "Date.parse("),
         ("const { rows } = await p.sales({}); rows.sort((a, b) => (a.at < b.at ? 1 : -1));", "Date.parse("),
+        (
+            "const { rows } = await p.sales({}); rows.filter((r) => r.at < '2026-03-01T09:00:00Z');",
+            "Date.parse(",
+        ),
+        ("const { rows } = await p.sales({}); rows.filter((r) => r.until < '2026-03-01T09:00:00Z');", "time"),
         ("const { rows } = await p.sales({}); rows.map((r) => new Date(r.made));", "* 1000"),
         ("const { rows } = await p.sales({}); rows.filter((r) => r.made < Date.now() - 1).length;", "* 1000"),
         (
@@ -401,6 +418,8 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("const { rows } = await p.states({}); rows.filter((r) => 'old' in r.marks);", "`.marks.includes("),
         ("const { rows } = await p.sales({}); const last = rows[rows.length]; last?.state;", ".at(-1)"),
         ("const { rows } = await p.states({}); rows.sort((a, b) => a.mode - b.mode);", "localeCompare"),
+        ("const b = await p.busy({}); Object.keys(b.days || {}).length;", "JSON.parse(b).days"),
+        ("const { users } = await p.numbers({}); users?.length ?? 0;", "It has: data, meta."),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -423,6 +442,24 @@ async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) 
     code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = {value};"
     told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
     assert any(" a field of " in hint for hint in told), told
+
+
+@pytest.mark.parametrize(
+    ("code", "is_told"),
+    [
+        ("(await p.first({})).rows.length", True),
+        ("(await p.first({ limit: 100 })).rows.length", True),
+        ("(await p.first({})).rows.reduce((total, row) => total + row.id, 0)", True),
+        ("(await p.first({ limit: 5 })).rows.length", False),
+        ("(await p.first({})).next_cursor === null", False),
+        ("(await p.paged({})).rows.length", False),
+        ("JSON.parse(await p.numbered({})).rows.length", True),
+        ("JSON.parse(await p.numbered({ page: 2 })).rows.length", False),
+    ],
+)
+async def test_that_there_is_more_is_told(broker: Broker, code: str, is_told: bool) -> None:
+    found = (await within(broker.run(f"{IMPORT}export default {code};"))).diagnostics
+    assert [(one.severity, one.code) for one in found] == [("info", "TOOL_RESULT_NOTE")] * is_told, found
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,13 @@ class Budget:
         """Makes the budget of the large messages that servers have sent."""
         return cls(CLIENT_BYTES, ALL_BYTES, "this server")
 
-    def held_for(self, key: str) -> int:
-        """Returns how many bytes are held now for one key."""
-        return self._held.get(key, 0)
-
     def take(self, key: str, size: int) -> None:
         """Counts `size` more bytes for `key`; `give_back` must follow.
 
         Raises:
             OverBudget: That would be too many. Nothing is counted then.
         """
-        held = self.held_for(key)
+        held = self._held[key]
         if held + size > self.each:
             raise OverBudget(f"the {self._what} of {self._of} have over {self.each} bytes in all")
         if self.total + size > self._whole:

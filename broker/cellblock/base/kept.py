@@ -36,10 +36,6 @@ class KeptByIdentity(Generic[_K, _V]):
         self._make = make
         self._held = Newest[int, tuple[_K, _V]](maximum)
 
-    @property
-    def size(self) -> int:
-        return len(self._held)
-
     def get_or_make(self, item: _K, *about: object) -> _V:
         """Gives what belongs to this very object; threads may ask at the same time."""
         # An entry holds its object: a freed object's id would be given to another.

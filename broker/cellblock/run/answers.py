@@ -17,6 +17,16 @@ MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them, in 0.2 s; they are not
 copied."""
 
+END_BYTES: Final = 2 * 1024
+"""Bounds the bytes at each end of an answer in which it is looked for what says that there is more."""
+
+_MORE: Final = re.compile(
+    rb'"((?:next_?[cC]ursor|next_?[pP]age(?:_?[tT]oken)?|next_?[tT]oken|has_?[mM]ore|has_?[nN]ext(?:_?[pP]age)?))\\*"'
+    rb'\s*+:\s*+(?:true|[1-9]|\\*"[^"\\])'
+)
+_PAGE: Final = re.compile(rb'"(?:current_?[pP]age|page|page_?[nN]umber)\\*"\s*+:\s*+(\d{1,9})\b')
+_PAGES: Final = re.compile(rb'"(total_?[pP]ages|page_?[cC]ount|last_?[pP]age)\\*"\s*+:\s*+(\d{1,9})\b')
+
 MAX_INPUT_BYTES: Final = 64 * 1024
 """Bounds the bytes of one input that are looked at, in 1 ms."""
 
@@ -75,12 +85,16 @@ class Answers:
         self._values: dict[bytes, list[bytes]] = {}
         self._bytes = 0
         self.inputs: dict[str, str] = {}
+        self._ends: dict[_Tool, bytes] = {}
 
     def add(self, server_id: str, tool: str, kind: ResultKind, body: bytes) -> None:
         """Notes one successful answer, as the script got it."""
         kinds, what = self._kinds.setdefault((server_id, tool), set()), _what(kind, body)
         is_new = what not in kinds
         kinds.add(what)
+        self._ends[server_id, tool] = (
+            body if len(body) <= 2 * END_BYTES else body[:END_BYTES] + body[-END_BYTES:]
+        )
         if self._bodies is not None:
             self._bytes += len(body)
             if self._bytes > MAX_KEPT_BYTES:
@@ -95,6 +109,17 @@ class Answers:
         made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
         if made is not None:
             self.inputs.setdefault(made[0], tool)
+
+    def unread(self) -> list[tuple[str, str]]:
+        """Gives the tools whose last answer said that there is more, each with the member that says so."""
+        told: list[tuple[str, str]] = []
+        for (_, tool), ends in self._ends.items():
+            more, page, pages = _MORE.search(ends), _PAGE.search(ends), _PAGES.search(ends)
+            if more is None and page is not None and pages is not None and int(page[1]) < int(pages[2]):
+                more = pages
+            if more is not None:
+                told.append((tool, more[1].decode()))
+        return told
 
     def may_have(self, field: str, tool: _Tool | None = None) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that

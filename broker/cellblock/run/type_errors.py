@@ -53,6 +53,13 @@ _MISUSED: Final = re.compile(
 _BEGINNING: Final = re.compile(r"(?<=\")1970-01-\d\d")
 """Matches the date that becomes of null, and of seconds."""
 
+_OF_PAGES: Final = re.compile(
+    r"(?i:cursor|token|next|more|offset|skip|\bpages?\b|last_?page|total_?(?:count|items|pages|results))"
+    r"|\.total\b|\{[^{}]{0,80}\btotal\b[^{}]{0,80}\}\s{0,3}\}?\s{0,3}=(?![=>])"
+    r"|\b(?:first|limit|max\w{0,20}|n|page_?[sS]ize|per_?[pP]age|top)[\"']?\s?:\s?[1-4]?\d\b"
+)
+"""Matches what a script says of parts of a list: that it knows of them, or wants few."""
+
 LATE: Final = Diagnostic(
     severity="info",
     code="TYPECHECK_UNAVAILABLE",
@@ -142,6 +149,7 @@ class TypeErrors:
         checked, told = await side.outcome(hold), _of_texts(response, side)
         look = partial(side.answers.spelt_otherwise, side.code)
         spelt = await asyncio.to_thread(look) if COMPARED.search(side.code) else []
+        told += _of_pages(side)
         if checked is None:
             side.tell_later(partial(_late, side))
             return told + [_of_spelling(side, *one) for one in spelt[:MAX_SHOWN]]
@@ -217,6 +225,21 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
             )
         )
     return told
+
+
+def _of_pages(side: SideCheck) -> list[Diagnostic]:
+    """Tells of the tools whose last answer was not the last part, where the script says nothing of parts."""
+    if _OF_PAGES.search(side.code):
+        return []
+    return [
+        Diagnostic(
+            severity="info",
+            code="TOOL_RESULT_NOTE",
+            message=f"`{shown(tool)}` said with `{member}` that there is more, which the script has not asked for.",
+            hint="If it wants all, call it again for the next part, until there is none.",
+        )
+        for tool, member in side.answers.unread()
+    ]
 
 
 def _is_known(text: str, side: SideCheck) -> bool:

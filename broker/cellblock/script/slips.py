@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from cellblock.script.lines import line_of
+
 _OPENING: Final = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+[\w+#.-]*+[ \t]*+\r?")
 
 MOST_PROSE: Final = 20
@@ -55,13 +57,12 @@ def syntax_hint(code: str, line: int, column: int) -> str | None:
         line: Of the error, from 1.
         column: In UTF-16 units, from 1.
     """
-    lines = code.splitlines()
-    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    text = line_of(code, line)
     if (hidden := _HIDDEN.search(text)) is not None:
         return f"The invisible character U+{ord(hidden[0]):04X} stands in line {line}: take it out."
     if (entity := _ENTITY.search(text)) is not None:
         return f"HTML entities such as `{entity[0]}` stand for characters: write `<`, `>`, `&` and quotes themselves."
-    if "\\n" in text and len(lines) < 3 and text[max(0, column - 3) : column + 2].count("\\"):
+    if "\\n" in text and len(code.splitlines()) < 3 and text[max(0, column - 3) : column + 2].count("\\"):
         return "Line breaks stand as the two characters `\\n`: send real line breaks."
     if "```" in text or "~~~" in text:
         return FENCED

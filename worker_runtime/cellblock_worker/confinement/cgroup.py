@@ -242,10 +242,6 @@ class Membership:
         parents = [(group.home.version, group.path, group.controllers) for group in groups]
         self.workers = WorkerGroups(parents) if groups else None
 
-    @property
-    def paths(self) -> list[Path]:
-        return [group.path for group in self._groups]
-
     def leave(self) -> None:
         """Goes back to where this process was (or beside it) and removes the groups."""
         if self.workers is not None:

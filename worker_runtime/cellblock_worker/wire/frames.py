@@ -67,10 +67,6 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._admitted = self._failed = False
 
-    @property
-    def pending_bytes(self) -> int:
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """Adds bytes and returns the frames that are now whole: the encoded header and the body of each.
 

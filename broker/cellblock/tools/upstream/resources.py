@@ -176,25 +176,21 @@ class Resources:
         """Subscribes again, on a new connection, to the resources that the one before was subscribed to."""
         self.note_change()
         for uri in [*self.followed]:
-            request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-            if await self._asked(session, request):
+            if await self._asked(session, "resources/subscribe", uri):
                 tell(self._on_update, uri)
 
     async def unfollow(self, uri: str, session: Session | None) -> None:
         """Ends the subscription to a resource, as far as the server does."""
         self.followed.discard(uri)
-        request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
-        await self._asked(session, request)
+        await self._asked(session, "resources/unsubscribe", uri)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _asked(
-        self, session: Session | None, request: types.SubscribeRequest | types.UnsubscribeRequest
-    ) -> bool:
-        with contextlib.suppress(MCPError, ValidationError, TimeoutError):
+    async def _asked(self, session: Session | None, method: str, uri: str) -> bool:
+        with contextlib.suppress(MCPError, TimeoutError):
             async with asyncio.timeout(self._server.bounds.call_timeout_ms / 1000):
                 if session is not None:
-                    await session.send_request(request, types.EmptyResult)
+                    await session.ask(method, {"uri": uri})
                     return True
         return False
 

@@ -200,8 +200,8 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
         or not complaint.absent
     ):
         return False
-    # A list under another name than the only one that there is.
-    is_list = len(members) == 1 and members[0] in WRAPPERS and complaint.name.endswith("s")
+    # A list under another name than any that there is.
+    is_list = not WRAPPERS.isdisjoint(members) and complaint.name.endswith("s")
     meant = {*members} if is_list or complaint.guard != "asked" else alike
     return bool(meant) and complaint.read.isdisjoint(meant)
 

@@ -166,7 +166,7 @@ RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is mi
 """Is found in what the compiler says of a variable that is given a value of another type, where it is assigned to."""
 
 _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
-_IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: %s(?!\[| [|&])"
+_IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+\??: %s(?!\[| [|&])"
 
 WRITTEN: Final = {
     "ordered": (
@@ -580,6 +580,10 @@ QUERY: Final = r"""
 ((binary_expression left: (member_expression property: (property_identifier) @zoned)
   operator: ["<" "<=" ">" ">="] right: (member_expression property: (property_identifier) @other))
  (#eq? @zoned @other))
+
+((binary_expression left: (member_expression property: (property_identifier) @zoned)
+  operator: ["<" "<=" ">" ">="] right: (string) @time)
+ (#match? @time "T[0-9]{2}:"))
 
 ((call_expression function: (member_expression
    object: (member_expression property: (property_identifier) @misdated @zoned)

@@ -17,6 +17,7 @@ from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
+from support.discovery import answered
 from support.memory_host import HostedRun, MakeWorld, hold, turns
 from support.waits import until, within
 
@@ -264,8 +265,11 @@ async def test_a_long_list_takes_several_turns_and_is_encoded_once() -> None:
     tools = [ToolEntry(f"tool {n}", f"tool{n}", input_schema=schema) for n in range(400)]
     outputs: dict[str, ToolOutput] = {}
     catalog = Catalog(1, {"a": ServerEntry("a", "A", "a", tools=tuple(tools))})
-    discovery = Discovery(catalog, lambda _, tool: outputs.get(tool.tool_name))
-    made = Answers(discovery, most=10_000_000)
+
+    def fresh() -> Discovery:
+        return Discovery(catalog, lambda _, tool: outputs.get(tool.tool_name))
+
+    made = Answers(fresh(), most=10_000_000)
     full = b'["a",{"detail":"full"}]'
 
     async def turns_for(query_id: int) -> int:
@@ -275,7 +279,7 @@ async def test_a_long_list_takes_several_turns_and_is_encoded_once() -> None:
             count += 1
             await asyncio.sleep(0)
         await turns()
-        assert made.found[query_id] == (True, discovery.answer("listTools", json.loads(full)))
+        assert made.found[query_id] == (True, answered(fresh(), "listTools", json.loads(full)))
         return count
 
     assert await turns_for(1) > 5
@@ -323,7 +327,7 @@ async def test_every_request_is_answered(body: bytes, made: Answers) -> None:
 async def test_a_fault_of_ours_is_an_answer_too(
     made: Answers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Discovery, "answer", Mock(side_effect=RuntimeError("no FTS5 here")))
+    monkeypatch.setattr(Discovery, "encoded", Mock(side_effect=RuntimeError("no FTS5 here")))
     made.queries.begin(1, "searchTools", b'["x"]')
     ok, error = made.found[1]
     assert not ok and "Cellblock failed" in error["message"] and "no FTS5" in caplog.text
@@ -339,8 +343,8 @@ async def test_an_answer_over_the_cap_says_what_to_do() -> None:
 async def test_what_is_asked_again_in_one_go_is_made_once_and_made_anew_later(
     monkeypatch: pytest.MonkeyPatch, made: Answers
 ) -> None:
-    answer = Mock(side_effect=Discovery.answer, autospec=True)
-    monkeypatch.setattr(Discovery, "answer", lambda *asked: answer(*asked))
+    answer = Mock(side_effect=Discovery.encoded, autospec=True)
+    monkeypatch.setattr(Discovery, "encoded", lambda *asked: answer(*asked))
     # The first is answered at once; the others wait for the next turns.
     made.lists_servers(range(4))
     await turns()

@@ -609,3 +609,9 @@ def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None
 )
 def test_python_is_told(line: str, is_python: bool) -> None:
     assert ("Python" in (syntax_hint(line, 1, 1) or "")) == is_python
+
+
+def test_the_line_of_a_slip_is_the_engines() -> None:
+    assert syntax_hint('const a = "\x0c";\nconst b = “x”;\n', 2, 11) == (
+        "Write plain quotes in place of typographic ones."
+    )

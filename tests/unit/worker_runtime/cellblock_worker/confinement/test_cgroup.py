@@ -33,7 +33,7 @@ from pathlib import Path
 from cellblock_worker.confinement import cgroup
 membership = cgroup.enter(cgroup.Caps(300 * cgroup.MIB, 77))
 print(json.dumps({
-    "paths": [str(path) for path in membership.paths],
+    "paths": [str(group.path) for group in membership._groups],
     "in_force": membership.in_force,
     "missing": membership.missing,
     "inside": Path("/proc/self/cgroup").read_text(),

@@ -88,6 +88,40 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
         await session.close()
 
 
+BARE = """
+import json, sys
+ANSWERS = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "hi"}]},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") in ANSWERS:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": ANSWERS[asked["method"]]}), flush=True)
+"""
+
+
+async def test_a_server_of_the_new_revision_may_leave_out_what_its_results_must_have(tmp_path: Path) -> None:
+    """`resultType`, `ttlMs` and `cacheScope`: absent, they mean what they mean in older revisions."""
+    config, settings = ServerConfig(command=sys.executable, args=["-I", "-c", BARE]), UpstreamSettings()
+    session = UpstreamSession(
+        "bare",
+        config,
+        settings.for_server("bare"),
+        max_message_bytes=1 << 20,
+        log_dir=tmp_path,
+        on_change=lambda: None,
+    )
+    session.start()
+    try:
+        result = await session.call("echo", {}, call_bound=20)
+        assert session.facts is not None and [tool.name for tool in session.facts.tools] == ["echo"]
+        assert result.only_text == b'"hi"'
+    finally:
+        await session.close()
+
+
 async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_path: Path) -> None:
     """Also where the loop has not heard of it: it has had no turn since."""
     config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
