@@ -92,7 +92,9 @@ class CurveLink:
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             prepare_listener(router, endpoint, own)
-            self._guard = stack.enter_context(contextlib.closing(KeyGuard(self._context, allowed)))
+            self._guard = stack.enter_context(
+                contextlib.closing(KeyGuard(self._context, allowed, self._say_now_and_then))
+            )
             self._socket = LoopSocket(
                 router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
@@ -248,10 +250,16 @@ class KeyGuard:
     Args:
         context: A context for nothing but the sockets that this guards.
         allowed: Names by public key, 64 hexadecimal digits.
+        say: Logs who was refused, not all of many.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Mapping[str, str]) -> None:
-        self._allowed = dict(allowed)
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        allowed: Mapping[str, str],
+        say: Callable[[str], None],
+    ) -> None:
+        self._allowed, self._say = dict(allowed), say
         self._socket = LoopSocket(
             context.socket(zmq.REP), max_message_bytes=REQUEST_CAP_BYTES, on_message=self._on_request
         )
@@ -269,19 +277,17 @@ class KeyGuard:
 
     def _decide(self, parts: list[bytes]) -> str | None:
         if len(parts) != 7 or parts[0] != VERSION:
-            logger.error("refused a connection: ZeroMQ asked in an unknown way")
+            self._say("refused a connection: ZeroMQ asked in an unknown way")
             return None
         _, _, domain, address, _, mechanism, key = parts
         who = address.decode("utf-8", "replace")[:SHOWN_CHARS]
         if domain != ZAP_DOMAIN or mechanism != b"CURVE":
-            logger.error("refused a connection from %s: it did not use CURVE", who)
+            self._say(f"refused a connection from {who}: it did not use CURVE")
             return None
         name = self._allowed.get(key.hex())
         if name is None:
-            logger.error(
-                "refused a worker host from %s: its key %s is not in cellblock.hosts.allowed_keys",
-                who,
-                key.hex(),
+            self._say(
+                f"refused a worker host from {who}: its key {key.hex()} is not in cellblock.hosts.allowed_keys"
             )
             return None
         logger.info("let in worker host %s from %s", name, who)

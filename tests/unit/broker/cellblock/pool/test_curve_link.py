@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,15 @@ async def test_who_has_not_the_right_keys_is_not_heard_and_disturbs_nobody(
     if "allowed_keys" in said:
         assert scene.stranger.public in caplog.text and "127.0.0.1" in caplog.text
     assert scene.host.secret.hex() not in caplog.text and scene.server.secret.hex() not in caplog.text
+
+
+async def test_many_unknown_keys_do_not_fill_the_log(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    began = time.monotonic()
+    for number in range(20):
+        scene.keyed(scene.stranger, identity=b"%d" % number).say(HELLO)
+    await until(lambda: "more were not logged" in caplog.text, "the log says how many more there were")
+    said = [one for one in caplog.records if "refused" in one.getMessage()]
+    assert 2 <= len(said) <= (time.monotonic() - began) / curve_link.LOG_INTERVAL_SECONDS + 2
 
 
 async def test_strangers_that_talk_nonsense_or_nothing_are_cut_off(
