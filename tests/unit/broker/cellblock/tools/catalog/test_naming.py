@@ -437,4 +437,4 @@ def test_a_changed_server_has_another_url_and_the_memory_is_bounded(monkeypatch:
         for number in range(20)
     }
     assert len(seen) == 20
-    assert urls._urls.size <= 4  # pyright: ignore[reportPrivateUsage]
+    assert len(urls._urls._held) <= 4  # pyright: ignore[reportPrivateUsage]
