@@ -34,6 +34,8 @@ The daemon from outside
 Parts of the broker and of the host
     brokers             brokers in this process, whose servers have started; their hosts; runs that have begun
     loop_steps          what the longest step of the event loop takes
+    accounts            the memory of a run that shares its budget with nobody
+    discovery           asks for what is there as a run does
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die

@@ -33,8 +33,8 @@ PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
 peers is in order."""
 
 LOG_INTERVAL_SECONDS: Final = 1.0
-"""Sets the pause between two log lines about hosts that were not let in: neither a scanner nor a host must fill the
-disk."""
+"""Sets the pause between two log lines of a kind about hosts that were not let in: neither a scanner nor a host must
+fill the disk."""
 
 REFUSED_KEPT: Final = 1_000
 """Caps the hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
@@ -81,8 +81,7 @@ class CurveLink:
         self._joined: set[bytes] = set()
         self._refused = Newest[bytes, None](REFUSED_KEPT)
         self._closed = False
-        self._may_log_at = 0.0
-        self._unsaid = 0
+        self._refusals = NowAndThen()
         self._explained = False
         self._ended = 0
         # A context of its own: what strangers send keeps no thread of the host on this machine busy.
@@ -92,9 +91,7 @@ class CurveLink:
             router = self._context.socket(zmq.ROUTER)
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             prepare_listener(router, endpoint, own)
-            self._guard = stack.enter_context(
-                contextlib.closing(KeyGuard(self._context, allowed, self._say_now_and_then))
-            )
+            self._guard = stack.enter_context(contextlib.closing(KeyGuard(self._context, allowed)))
             self._socket = LoopSocket(
                 router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
@@ -173,7 +170,7 @@ class CurveLink:
     def _refuse(self, host: bytes, why: str, *, final: bool = True) -> None:
         """Refuses a host: it is told once, and what else it says is dropped unread."""
         self._refused[host] = None
-        self._say_now_and_then(f"worker host {_short(host)} is not taken: {why}")
+        self._refusals.say(f"worker host {_short(host)} is not taken: {why}")
         self.dismiss(host, why, final=final)
 
     def _on_wire(self, event: zmq.Event, value: int) -> None:
@@ -188,7 +185,7 @@ class CurveLink:
             self._loop.call_later(PROBE_PAUSES_SECONDS[-1], self._account)
         elif event is not zmq.Event.HANDSHAKE_SUCCEEDED:
             self._explained = True
-            self._say_now_and_then(f"refused a connection to {self.endpoint}: {explain(event, value)}")
+            self._refusals.say(f"refused a connection to {self.endpoint}: {explain(event, value)}")
 
     def _probe(self) -> None:
         """Finds the hosts whose connection has ended: no message can be sent to them."""
@@ -207,17 +204,8 @@ class CurveLink:
     def _account(self) -> None:
         if self._ended > 0:
             why = "it ended without having become a worker host"
-            self._say_now_and_then(f"refused a connection to {self.endpoint}: {why}")
+            self._refusals.say(f"refused a connection to {self.endpoint}: {why}")
         self._ended = 0
-
-    def _say_now_and_then(self, what: str) -> None:
-        now = time.monotonic()
-        if now < self._may_log_at:
-            self._unsaid += 1
-            return
-        more = f" ({self._unsaid} more were not logged)" if self._unsaid else ""
-        self._may_log_at, self._unsaid = now + LOG_INTERVAL_SECONDS, 0
-        logger.error("%s%s", what, more)
 
 
 def _short(host: bytes) -> str:
@@ -244,22 +232,35 @@ REQUEST_CAP_BYTES = 4096
 SHOWN_CHARS = 100
 
 
+class NowAndThen:
+    """Logs what was refused, one of many."""
+
+    def __init__(self) -> None:
+        self._not_before = 0.0
+        self._unsaid = 0
+
+    def say(self, what: str) -> None:
+        """Logs it, or counts it."""
+        now = time.monotonic()
+        if now < self._not_before:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more were not logged)" if self._unsaid else ""
+        self._not_before, self._unsaid = now + LOG_INTERVAL_SECONDS, 0
+        logger.error("%s%s", what, more)
+
+
 class KeyGuard:
     """Owns the socket that libzmq asks; answers for every CURVE socket of the context. Bound at construction.
 
     Args:
         context: A context for nothing but the sockets that this guards.
         allowed: Names by public key, 64 hexadecimal digits.
-        say: Logs who was refused, not all of many.
     """
 
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        allowed: Mapping[str, str],
-        say: Callable[[str], None],
-    ) -> None:
-        self._allowed, self._say = dict(allowed), say
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Mapping[str, str]) -> None:
+        # Apart: who knocks without a key does not hide whose key is missing.
+        self._allowed, self._refusals = dict(allowed), NowAndThen()
         self._socket = LoopSocket(
             context.socket(zmq.REP), max_message_bytes=REQUEST_CAP_BYTES, on_message=self._on_request
         )
@@ -277,16 +278,16 @@ class KeyGuard:
 
     def _decide(self, parts: list[bytes]) -> str | None:
         if len(parts) != 7 or parts[0] != VERSION:
-            self._say("refused a connection: ZeroMQ asked in an unknown way")
+            self._refusals.say("refused a connection: ZeroMQ asked in an unknown way")
             return None
         _, _, domain, address, _, mechanism, key = parts
         who = address.decode("utf-8", "replace")[:SHOWN_CHARS]
         if domain != ZAP_DOMAIN or mechanism != b"CURVE":
-            self._say(f"refused a connection from {who}: it did not use CURVE")
+            self._refusals.say(f"refused a connection from {who}: it did not use CURVE")
             return None
         name = self._allowed.get(key.hex())
         if name is None:
-            self._say(
+            self._refusals.say(
                 f"refused a worker host from {who}: its key {key.hex()} is not in cellblock.hosts.allowed_keys"
             )
             return None
