@@ -16,6 +16,7 @@ from cellblock.run.hook import Parked
 from cellblock.run.request import Limits
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME
+from cellblock.script.lines import place
 from cellblock.script.source import Script
 from cellblock.script.unawaited import Unawaited
 from cellblock.tools.catalog.model import Catalog
@@ -308,7 +309,7 @@ def with_loops(diagnostic: Diagnostic, script: Script) -> Diagnostic:
     found = [*islice(_ENDLESS.finditer(code), 2)] or [*islice(_LOOP.finditer(code), 2)]
     if not found or "ask for a larger" not in hint:
         return diagnostic
-    lines = {code.count("\n", 0, loop.start()) + 1 for loop in found}
+    lines = {place(code, loop.start())[0] for loop in found}
     which = f"the loop in line {lines.pop()} ends" if len(lines) == 1 else "its loops end"
     return diagnostic.model_copy(update={"hint": f"Look whether {which}. If so, {hint[0].lower()}{hint[1:]}"})
 

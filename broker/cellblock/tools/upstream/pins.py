@@ -353,7 +353,7 @@ class Reviewer:
         except PinError as error:
             self._open.setdefault(server, _AGAIN if is_shared and stamp is None else stamp)
             self._tell(server, str(error))
-            if not self.quarantines(server):
+            if reaction == "warn":
                 return Review(tuple(tools), warnings=(str(error),))
             why = error.message.rstrip(".")
             withheld = tuple(left_out(tool.name, why, error.hint) for tool in tools)

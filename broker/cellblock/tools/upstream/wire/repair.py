@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
 from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
-from cellblock.tools.upstream.wire.messages import MOST_ITEMS, fields_of, items_of
+from cellblock.tools.upstream.wire.messages import MOST_ITEMS, decoded, fields_of, items_of
 
 OLD_REVISION: Final = "2025-03-26"
 """Is taken where a server does not say its revision, as MCP does for requests over HTTP."""
@@ -53,10 +53,11 @@ def page(fields: Mapping[str, Raw], key: str) -> Page:
             made.notes.append(f"Its list of {key} is an object; its members were taken.")
     elif raw:
         made.notes.append(f"Its list of {key} is no list.")
-    cursor: object = msgspec.json.decode(fields.get("nextCursor", b"null"))
+    said = bytes(fields.get("nextCursor", b"null"))
+    cursor: object = decoded(said)
     if isinstance(cursor, int | float) and not isinstance(cursor, bool):
+        cursor = said.decode()
         made.notes.append(f"Its cursor {cursor} is a number; it is sent back as a text.")
-        cursor = str(cursor)
     if isinstance(cursor, str):
         made.cursor = cursor or None
     elif cursor not in (None, False, [], {}):

@@ -144,6 +144,7 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
     ("code", "first"),
     [
         ("let n = 0;\nwhile (true) n++;", "Look whether the loop in line 2 ends. If so, "),
+        ("let n = 0;\rwhile (true) n++;", "Look whether the loop in line 2 ends. If so, "),
         ("for (const a of b) f(a);\nfor (;;) await g();", "Look whether the loop in line 2 ends. If so, "),
         ("for (const a of b) f(a);\nwhile (h()) i();", "Look whether its loops end. If so, "),
         ("await f();", ""),

@@ -377,6 +377,21 @@ async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
 # ---- no step of the loop is long, however many parts something has ---------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("cursor", "is_sent"),
+    [
+        (b"7", "7"),
+        (b"1e999", "1e999"),
+        (b"1" + b"0" * 40, "1" + "0" * 40),
+        (b'"x"', "x"),
+        *((one, None) for one in (b"null", b'""', b"[]", b"{}", b"true", b'{"page": 2}')),
+    ],
+)
+def test_the_cursor_of_a_page_is_sent_back_as_it_came(cursor: bytes, is_sent: str | None) -> None:
+    made = page(ToolResult(b'{"tools":[],"nextCursor":%s}' % cursor).fields, "tools")
+    assert made.cursor == is_sent
+
+
 SIZE = 16_000_000
 
 

@@ -228,6 +228,9 @@ def test_by_default_what_changes_is_left_out_where_the_server_is_fetched(
     assert names(reviewer(tmp_path, "auto").review("s", config, tools(a="other", b="2")))[0] == offered
     # One word gives the old way.
     assert names(reviewer(tmp_path, "warn").review("s", config, tools(a="other", b="2")))[0] == ["a", "b"]
+    # A damaged file is trusted as little as a change is.
+    Path(PinStore(LocalStore(tmp_path)).shelf.where("s")).write_text("{")
+    assert names(reviewer(tmp_path, "auto").review("s", config, tools(a="1", b="2")))[0] == offered
 
 
 # ---- what is kept, and what differs from it -----------------------------------------------------------
