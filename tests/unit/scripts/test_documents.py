@@ -122,23 +122,23 @@ def test_the_table_of_the_path_is_found() -> None:
 DECISIONS = ROOT / "docs" / "decisions"
 
 
-def decisions() -> list[tuple[str, str, str]]:
-    """The number, the page and other numbers of each decision in the index."""
+def decisions() -> list[tuple[str, str]]:
+    """The number and the page of each decision in the index."""
     index = (DECISIONS / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"^- \[(\d+)\. .*\]\((\S+?)\)(?: \(also ([\d, ]+)\))?$", index, re.MULTILINE)
+    return re.findall(r"^- \[(\d+)\. .*\]\((\S+?)\)$", index, re.MULTILINE)
 
 
 def test_every_decision_is_a_page_that_the_index_has() -> None:
     pages = sorted(DECISIONS.glob("[0-9]*.md"))
     assert 0 < len(pages) <= 40
-    assert [one[:2] for one in decisions()] == [(str(int(page.name[:3])), page.name) for page in pages]
+    assert decisions() == [(str(int(page.name[:3])), page.name) for page in pages]
     for page in pages:
         first, _, rest = page.read_text(encoding="utf-8").partition("\n")
         assert first.startswith(f"# {int(page.name[:3])}. ") and rest.lstrip().startswith("Status: ")
 
 
 def test_every_number_of_a_decision_is_found() -> None:
-    known = {number for first, _, also in decisions() for number in (first, *also.split(", "))}
+    known = {number for number, _ in decisions()}
     sources = [path for top in ("broker", "worker_runtime", "scripts") for path in (ROOT / top).rglob("*.py")]
     for place in (ROOT / "pyproject.toml", ROOT / "CHANGELOG.md", *PAGES, *sources):
         named = re.findall(r"\bdecisions?,? (\d+)(?: and (\d+))?", place.read_text(encoding="utf-8"))
