@@ -275,16 +275,16 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
     is_of_values = any(fault.about.texts[0] for fault in checked.faults)
     counted = await asyncio.to_thread(_counted, checked, side) if is_of_values else _counted(checked, side)
     for fault in counted:
-        about, name, place = fault.about, fault.about.absent, None
+        about, name, around = fault.about, fault.about.absent, None
         if name:
             look = partial(side.answers.place_of, name, fault.beside, fault.tool, about.compared)
-            place = await asyncio.to_thread(look)
-        if place:
-            way = f": read `{about.subject}.{place}.{name}`" if about.subject else ""
-            fault = replace(fault, hint=f"`{name}` is in `{place}`{way}.")
+            around = await asyncio.to_thread(look)
+        if around:
+            way = f": read `{about.subject}.{around}.{name}`" if about.subject else ""
+            fault = replace(fault, hint=f"`{name}` is in `{around}`{way}.")
         if name and not failed:
             fault = replace(fault, message=f"{fault.message} No result of this run had it there.")
-        if failed or place != "":
+        if failed or around != "":
             told.append(fault)
     return told[:MAX_SHOWN]
 

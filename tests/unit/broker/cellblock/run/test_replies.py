@@ -169,6 +169,18 @@ def answered(value: Any, kind: Any = "value", *, keeps: bool = True, ensure_asci
     return answers
 
 
+def test_each_text_of_a_field_is_looked_at_once_however_many_comparisons_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(module, "letters", lambda text: looked.append(text) or text.lower())
+    answers = answered([{"state": f"OPEN {number}"} for number in range(1000)])
+    numbers = range(module.MAX_COMPARED)
+    told = answers.spelt_otherwise("".join(f"if (x.state === 'open {number}') f();\n" for number in numbers))
+    assert [one[1:] for one in told] == [("state", f"open {number}", f"OPEN {number}") for number in numbers]
+    assert len(looked) == 1000 + module.MAX_COMPARED
+
+
 LIKE_TITLE = ("titl", "itle", "Title", "titles", "t.tle")
 
 
