@@ -133,3 +133,15 @@ class RunContext:
     secrets: Secrets | None = None
     key: str = ""
     outer: OuterCall | None = None
+
+    @property
+    def parks(self) -> bool:
+        """Says whether the run is parked where it waits for a person who cannot be asked now."""
+        return self.kept is not None and self.kept.parks
+
+    @property
+    def allowed(self) -> set[int]:
+        """Gives the calls that somebody has allowed or answered, in this process of the run or before it."""
+        allowed = set[int]() if self.rules is None else self.rules.allowed
+        earlier = None if self.kept is None else self.kept.earlier
+        return allowed if earlier is None else allowed | earlier.waited

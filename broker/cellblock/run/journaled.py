@@ -10,10 +10,11 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
+from cellblock.run.events import CallFacts
 from cellblock.run.hook import RecordedCall, RunJournal, diverged, without_place
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
-from cellblock.run.response import Diagnostic
+from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
@@ -22,7 +23,53 @@ MAX_EVENT_BYTES: Final = 4 * 1024 * 1024
 """Bounds the events of a run that come apart: what ten minutes of timers without a pause make, in one go."""
 
 
-class Journaled:
+class Unjournaled:
+    """Does nothing for a run without a journal; its worker has been asked for nothing that is noted there.
+
+    Args:
+        breach: Ends the run: its worker broke the protocol. Half a sentence.
+
+    Attributes:
+        is_live: Whether the worker has said that the script has seen all that is recorded.
+    """
+
+    def __init__(self, breach: Callable[[str], None]) -> None:
+        self._breach = breach
+        self.is_live = False
+
+    @property
+    def has_replayed(self) -> bool:
+        """Says whether the run goes on and has come back to where it was, or has not said that it makes new calls."""
+        return False
+
+    @property
+    def comes_back(self) -> bool:
+        """Says whether the run goes on, once it has come back to where it was."""
+        return False
+
+    def note(self, events: str) -> bool:
+        """Takes the events of a message; False: they were none, and the run is over."""
+        return True
+
+    def hears(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
+        """Takes what the worker says to the journal alone."""
+        self._breach("the run is not journaled")
+
+    def answers(self, message: protocol.Call | protocol.Query, body: bytes) -> bool:
+        """Says whether a request is dealt with here; otherwise it is to be made."""
+        return False
+
+    def begun(self, call_id: int, facts: CallFacts) -> None:
+        """Takes the facts of a call that is being made."""
+
+    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
+        """Takes the answer of a request; another one for the same request counts."""
+
+    def end(self, reason: str, response: RunResponse) -> None:
+        """Hears how the run has ended."""
+
+
+class Journaled(Unjournaled):
     """Does for one run what its journal wants.
 
     Args:
@@ -31,10 +78,7 @@ class Journaled:
         calls: The run's; those that are recorded are counted among them.
         reply: Sends an answer to the worker: id, ok, JSON bytes.
         kill: Ends the run, which is told why.
-        breach: Ends the run: its worker broke the protocol. Half a sentence.
-
-    Attributes:
-        is_live: Whether the worker has said that the script has seen all that is recorded.
+        breach: As of `Unjournaled`.
     """
 
     def __init__(
@@ -46,31 +90,27 @@ class Journaled:
         kill: Callable[[Diagnostic], object],
         breach: Callable[[str], None],
     ) -> None:
+        super().__init__(breach)
         self._script = context.plan.script
         self._most = context.max_message_bytes
         self._journal = journal
         self._calls = calls
         self._reply = reply
         self._kill = kill
-        self._breach = breach
         self._place: str | None = None
         self._began = time.monotonic()
         self._small = 0
-        self.is_live = False
         self._events = 0
 
     @property
     def has_replayed(self) -> bool:
-        """Says whether the run goes on and has come back to where it was, or has not said that it makes new calls."""
         return self.comes_back and (self.is_live or self._journal.replaying)
 
     @property
     def comes_back(self) -> bool:
-        """Says whether the run goes on, once it has come back to where it was."""
         return self._journal.past is not None and not self._journal.offline
 
     def note(self, events: str) -> bool:
-        """Takes the events of a message; False: they were none, and the run is over."""
         try:
             place = self._journal.note(events)
         except ValueError as error:
@@ -78,6 +118,12 @@ class Journaled:
             return False
         self._place = None if place is None else self._script.place(*place)
         return True
+
+    def hears(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
+        if isinstance(message, protocol.Noted):
+            self.flushed(body)
+        else:
+            self.live()
 
     def flushed(self, body: bytes) -> None:
         """Takes events that come without a request."""
@@ -99,7 +145,6 @@ class Journaled:
             self.note(body.decode("ascii", "replace"))
 
     def answers(self, message: protocol.Call | protocol.Query, body: bytes) -> bool:
-        """Says whether a request is dealt with here; otherwise it is to be made."""
         if isinstance(message, protocol.Call):
             found = self._journal.ask(message.id, "call", message.server, message.tool, body, self._place)
         else:
@@ -121,6 +166,18 @@ class Journaled:
         self.is_live = True
         if (stop := self._journal.live()) is not None:
             self._kill(stop)
+
+    def begun(self, call_id: int, facts: CallFacts) -> None:
+        self._journal.begun(call_id, facts)
+
+    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
+        self._journal.answered(call_id, ok, body)
+
+    def end(self, reason: str, response: RunResponse) -> None:
+        for call, entry in zip(self._calls.calls, response.tool_trace or (), strict=True):
+            # Of one that had no answer, too: a replay tells the same.
+            call.duration_ms = entry.duration_ms
+        self._journal.end(reason, response.as_json)
 
     def _answer(self, call: RecordedCall, call_id: int) -> None:
         ok, answer = call.ok, call.answer

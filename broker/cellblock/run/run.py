@@ -27,7 +27,7 @@ from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.heard import RunLog, Settled
 from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
-from cellblock.run.journaled import Journaled
+from cellblock.run.journaled import Journaled, Unjournaled
 from cellblock.run.lending import Lender
 from cellblock.run.outcome import (
     call_limit,
@@ -104,22 +104,20 @@ class Run:
         self._queued_ms = 0
         self._has_looked = False
         self._written: Awaitable[bool] | None = None
-        kept = context.kept
-        parks = kept is not None and kept.parks
-        self._pause_ms = rules.pause_ms(parks=parks) if rules else 0
-        if context.requester is not None or parks:
+        self._pause_ms = rules.pause_ms(parks=context.parks) if rules else 0
+        if context.requester is not None or context.parks:
             self._pause_ms += PAUSE_MS
         outer = None if context.outer is None else context.outer.calls.clock
         self._clock = RunClock(self._pause_ms / 1000, self._tell, self._set_deadline, outer)
         self._lender = Lender(self._tell)
         self._questions: Questions | None = None
-        if kept is not None and parks:
+        if context.kept is not None and context.parks:
             parking = Parking(lambda: self._calls.under_way, self._park)
-            self._questions = Questions(kept, parking, self._clock, context.approver)
+            self._questions = Questions(context.kept, parking, self._clock, context.approver)
         self._calls = ToolCalls(
             context, self._reply, self._replies.room, self._clock, self._questions, self._lender
         )
-        self._journaled: Journaled | None = None
+        self._journaled = Unjournaled(self._breach)
         if (journal := context.journal) is not None:
             self._journaled = Journaled(context, journal, self._calls, self._reply, self._kill, self._breach)
 
@@ -150,7 +148,7 @@ class Run:
         if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
-        if self._settled.is_so and (allowed := self._allowed):
+        if self._settled.is_so and (allowed := self._context.allowed):
             # Whoever has allowed a call expects it made, also where the script has not waited for it.
             self._calls.abandon(but=allowed)
             self._replies.close()
@@ -293,13 +291,6 @@ class Run:
         self._lease.host_failed(why)
         self.host_lost(why)
 
-    @property
-    def _allowed(self) -> set[int]:
-        """Gives the calls that somebody has allowed or answered, in this process of the run or before it."""
-        rules, kept = self._context.rules, self._context.kept
-        allowed = set[int]() if rules is None else rules.allowed
-        return allowed if kept is None or kept.earlier is None else allowed | kept.earlier.waited
-
     def _let_go(self) -> None:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
@@ -323,18 +314,17 @@ class Run:
     @property
     def _replay_ms(self) -> int:
         """Gives the CPU time in which the run comes back to where it was; 0: it was nowhere before."""
-        comes_back = self._journaled is not None and self._journaled.comes_back
-        return self._limits.max_cpu_ms + REPLAY_CPU_MS if comes_back else 0
+        return self._limits.max_cpu_ms + REPLAY_CPU_MS if self._journaled.comes_back else 0
 
     @property
     def _replays(self) -> bool:
         """Says whether the run still has to come back to the point from which it goes on."""
-        return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
+        return self._journaled.comes_back and not self._journaled.is_live
 
     def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
         """Notes what the script has used when it is to go on in another process; its replays do not count."""
         # A worker that makes new calls and does not say that it is live is no honest one.
-        replayed = ended.replay_cpu_ms if self._journaled and self._journaled.has_replayed else 0
+        replayed = ended.replay_cpu_ms if self._journaled.has_replayed else 0
         used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
         kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed) + self._lender.cpu_ms
         kept.used_ms = self._used_ms
@@ -381,34 +371,27 @@ class Run:
             self._breach(f"call id {message.id} comes again")
             return False
         self._last_id = message.id
-        return self._journaled is None or self._journaled.note(message.events)
+        return self._journaled.note(message.events)
 
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
         if self._calls.calls_left <= 0:
             self._kill(call_limit(self._limits.max_tool_calls))
-        elif self._journaled is None or not self._journaled.answers(message, body):
+        elif not self._journaled.answers(message, body):
             facts = self._calls.begin(message.id, message.server, message.tool, body)
-            if self._context.journal is not None:
-                self._context.journal.begun(message.id, facts)
+            self._journaled.begun(message.id, facts)
 
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
             return
         self._has_looked |= message.op in ("listServers", "searchTools")
-        if self._journaled is None or not self._journaled.answers(message, body):
+        if not self._journaled.answers(message, body):
             self._queries.begin(message.id, message.op, body)
 
     def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
-        if self._journaled is None:
-            # Nobody has asked for what it sends.
-            self._breach("the run is not journaled")
-        elif isinstance(message, protocol.Noted):
-            self._journaled.flushed(body)
-        else:
-            self._journaled.live()
-            if self._replay_ms:
-                self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
+        self._journaled.hears(message, body)
+        if isinstance(message, protocol.Live) and self._replay_ms:
+            self._clock.start(self._timeout_ms / 1000 + HOST_GRACE_SECONDS)
 
     def _has_worker(self, message: protocol.FromHost) -> None:
         """Notes that the run has a worker, which any message about the run implies, but for an end without one."""
@@ -423,8 +406,8 @@ class Run:
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         is_running = self._life.state is State.RUNNING
-        if self._context.journal is not None and (is_running or self._life.cause is Cause.LEFT):
-            self._context.journal.answered(call_id, ok, body)
+        if is_running or (self._life.cause is Cause.LEFT and not self._is_gone):
+            self._journaled.answered(call_id, ok, body)
         if is_running:
             flow = self._context.rules.flow if self._context.key and self._context.rules else None
             if flow is not None and flow.has_risen and not self._is_last:
@@ -435,9 +418,8 @@ class Run:
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._life.state is State.RUNNING:
-            if self._context.journal is not None:
-                # What waited too long was replaced by an error.
-                self._context.journal.answered(call_id, ok, body)
+            # What waited too long was replaced by an error.
+            self._journaled.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------
@@ -453,24 +435,24 @@ class Run:
         if self._settled.failed:
             own = [with_calls(one, [], self._calls.may_have_changed()) for one in own]
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
-        final, kept = self._killed_for, self._context.kept
+        kept = self._context.kept
+        final = self._killed_for or (None if self._settled.is_so else self._ending(ended))
+        is_cut_off = final is not None
         is_lost = self._is_lost(ended)
         if kept and (is_parked or is_lost):
             self._note_use(kept, ended)
             if is_parked:
                 kept.parked()
-        if final is None and not self._settled.is_so:
-            final = self._ending(ended)
-        if final is not None:
-            final = with_loops(final, self._script)
+        if is_cut_off:
+            told = with_loops(final, self._script)
             if self._calls.calls and not is_parked:
-                final = with_certainty(final, self._calls.counts())
-                final = with_calls(final, self._calls.calls, self._calls.may_have_changed())
-            diagnostics.insert(0, final)
+                told = with_certainty(told, self._calls.counts())
+                told = with_calls(told, self._calls.calls, self._calls.may_have_changed())
+            diagnostics.insert(0, told)
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,
-            result=None if final is not None or self._settled.failed else self._settled.result,
+            result=None if is_cut_off or self._settled.failed else self._settled.result,
             diagnostics=diagnostics,
             tool_trace=trace,
             usage=Usage(
@@ -485,16 +467,13 @@ class Run:
                 resumed=None if kept is None else kept.resumed or None,
             ),
             parked=is_parked,
-            lost=final is not None and is_lost,
+            lost=is_cut_off and is_lost,
             failures=self._calls.failures,
         )
-        if (journal := self._context.journal) is not None and not is_parked:
+        if not is_parked:
             stopped = self._life.cause is Cause.STOPPED and ended.reason == "cancelled"
-            for call, entry in zip(self._calls.calls, trace, strict=True):
-                # Of one that had no answer, too: a replay tells the same.
-                call.duration_ms = entry.duration_ms
-            reason = "finished" if final is None else STOPPED if stopped else ended.reason
-            journal.end(reason, response.as_json)
+            reason = (STOPPED if stopped else ended.reason) if is_cut_off else "finished"
+            self._journaled.end(reason, response)
         return response
 
     def _is_lost(self, ended: protocol.Ended) -> bool:
