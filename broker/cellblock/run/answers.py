@@ -128,6 +128,10 @@ class Answers:
                 told.append((tool, more[1].decode()))
         return told
 
+    def has(self, server_id: str, tool: str) -> bool:
+        """Says whether a tool has answered."""
+        return (server_id, tool) in self._kinds
+
     def may_have(self, field: str, tool: _Tool | None = None) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
         whose answers count; None: of any."""

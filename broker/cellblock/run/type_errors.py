@@ -122,6 +122,7 @@ class TypeErrors:
     ) -> RunResponse:
         """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
         is known soon. What is found too late for its client's last response could never be told."""
+        await side.learn()
         hold = self.check_seconds if is_last or self._given is not None else HOLD_SECONDS
         found = await (
             self._of_success(response, side, hold)
