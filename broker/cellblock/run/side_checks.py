@@ -17,7 +17,7 @@ from weakref import WeakMethod
 
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
-from cellblock.run.answers import COMPARED, Answers
+from cellblock.run.answers import Answers, asks_of_values
 from cellblock.run.plan import Plan
 from cellblock.run.response import Diagnostic
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
@@ -226,7 +226,7 @@ class SideCheck:
         keeps = (
             kept is None
             or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
-            or COMPARED.search(self.code) is not None
+            or asks_of_values(self.code)
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
