@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
+import mcp_types as types
 from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
@@ -99,7 +100,7 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
                 answer = await session.ask(method, {} if cursor is None else {"cursor": cursor})
                 read = page(answer.fields, key)
                 pages += 1
-                listing.notes += [note for note in read.notes if note not in listing.notes]
+                listing.notes = [*dict.fromkeys((*listing.notes, *answer.notes, *read.notes))]
                 if await _is_full(listing, read.items) or read.cursor is None or read.cursor in cursors:
                     return
                 cursor = read.cursor
@@ -114,7 +115,9 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
             f"Its {listing.what} list was not complete within {LIST_SECONDS:g} s; {pages} pages of it are used."
         )
     except MCPError as error:
-        if pages == 0:
+        # Whose tools nobody knows may have resources.
+        is_unknown = error.code == types.METHOD_NOT_FOUND and not isinstance(error, failures.HttpRefused)
+        if pages == 0 and not (is_unknown and method == "tools/list"):
             raise
         listing.notes.append(
             f"Its {listing.what} list ends at page {pages + 1}, which it refused: {error.message[:200]}."
