@@ -65,7 +65,7 @@ class _WhenUsed(ModuleType):
                 # Its own code may ask for what is not there yet.
                 self._begun = True
                 spec.loader.exec_module(self)
-                whole.__class__ = ModuleType
+                whole.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue] - as `importlib.util` does
         if type(whole) is _WhenUsed:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(whole, name)
@@ -79,7 +79,7 @@ def _load_when_used() -> None:
 
     BaseModel.model_config["defer_build"] = True
     for name in WHEN_USED:
-        if (spec := importlib.util.find_spec(name)) is not None:
+        if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             package = importlib.util.module_from_spec(spec)
             package.__class__ = _WhenUsed
             sys.modules[name] = package
