@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
@@ -106,12 +106,9 @@ class HttpWire:
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
         if what == "notifications/cancelled" and self._version in MODERN_PROTOCOL_VERSIONS:
             return  # The end of the request's stream says it.
-        try:
-            async with self._sent("POST", body, headers) as response:
-                if response.status_code >= 400:
-                    await refusal_of(response)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(said_by(error), sent=True) from None
+        async with self._sent("POST", body, headers) as response:
+            if response.status_code >= 400:
+                await refusal_of(response)
         if what == "notifications/initialized" and self._session is not None and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
@@ -127,7 +124,7 @@ class HttpWire:
     async def close(self) -> None:
         """Tells the server that the session is over."""
         if self._session is not None:
-            with suppress(httpx2.HTTPError, TimeoutError):
+            with suppress(MCPError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS), self._sent("DELETE", None, {}):
                     pass
 
@@ -146,15 +143,6 @@ class HttpWire:
                 if pending.method == "initialize":
                     self._session = response.headers.get(SESSION_HEADER)
                 await self._answer(response, pending)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            pending.sent = False
-            pending.fail(ConnectionLost(said_by(error), sent=False))
-        except httpx2.DecodingError as error:
-            pending.fail(AnswerUnreadable(str(error)))
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            pending.fail(ConnectionLost(said_by(error), sent=True))
-        except OverBudget as error:
-            pending.fail(AnswerUnreadable(str(error), too_large=True))
         except Flooding as error:
             self.connection.end(str(error))
         except MCPError as error:
@@ -184,7 +172,7 @@ class HttpWire:
         place = _Place()
         try:
             await self._follow(self._events(response), place, pending)
-        except (httpx2.HTTPError, httpx2.StreamError):
+        except ConnectionLost:
             if place.last is None:
                 raise
         while not pending.answer.done():
@@ -192,7 +180,7 @@ class HttpWire:
                 pending.fail(ConnectionLost("its stream of events ended without an answer", sent=True))
                 return
             await asyncio.sleep(place.retry_ms / 1000)
-            with suppress(httpx2.HTTPError, httpx2.StreamError):
+            with suppress(ConnectionLost):
                 await self._resume(place, pending)
 
     async def _resume(self, place: _Place, pending: Pending | None = None) -> int:
@@ -252,7 +240,7 @@ class HttpWire:
                 status = await self._resume(place)
                 if status in (404, 405) or 300 <= status < 400:
                     return
-            except (httpx2.HTTPError, httpx2.StreamError, OverBudget, AnswerUnreadable):
+            except MCPError:
                 pass
             except Flooding as error:
                 self.connection.end(str(error))
@@ -265,7 +253,7 @@ class HttpWire:
     async def _sent(
         self, method: str, body: bytes | None, headers: Mapping[str, str]
     ) -> AsyncGenerator[httpx2.Response]:
-        """Sends an HTTP request, and gives the response unread."""
+        """Sends an HTTP request, and gives the response unread. Raises ConnectionLost."""
         given = {"accept": EVENTS if method == "GET" else f"application/json, {EVENTS}"}
         if body is not None:
             given["content-type"] = "application/json"
@@ -273,14 +261,16 @@ class HttpWire:
             given[SESSION_HEADER] = self._session
         if self._version is not None:
             given[MCP_PROTOCOL_VERSION_HEADER] = self._version
-        async with sent_within_origin(self.client, method, self.url, body, {**given, **headers}) as response:
-            yield response
+        sending = sent_within_origin(self.client, method, self.url, body, {**given, **headers})
+        with _worded():
+            async with sending as response:
+                yield response
 
     async def whole(self, response: httpx2.Response) -> bytes:
-        """Reads a body within the cap. Raises AnswerUnreadable, OverBudget."""
+        """Reads a body within the cap. Raises AnswerUnreadable, ConnectionLost."""
         parts: list[bytes] = []
         size = 0
-        with self._holding.counting() as count:
+        with _worded(), self._holding.counting() as count:
             async for chunk in unpacked(response):
                 size += len(chunk)
                 if size > self._cap:
@@ -291,7 +281,7 @@ class HttpWire:
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[Event]:
         splitter, pace = EventSplitter(), Pace()
-        with self._holding.counting() as count:
+        with _worded(), self._holding.counting() as count:
             async for chunk in unpacked(response):
                 events = splitter.feed(chunk)
                 await pace.spend(len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
@@ -311,13 +301,8 @@ class SseWire(HttpWire):
         await self.post(body, headers, pending.method)
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
-        try:
-            async with sent_within_origin(
-                self.client, "POST", self.url, body, {"content-type": "application/json", **headers}
-            ) as response:
-                await _check(response)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(said_by(error), sent=True) from None
+        async with self._sent("POST", body, headers) as response:
+            await _check(response)
 
     async def run(self, connection: Connection) -> None:
         """Reads the stream until it ends."""
@@ -325,15 +310,12 @@ class SseWire(HttpWire):
         try:
             await self._follow(self._stream, _Place())
         except (Flooding, MCPError) as error:
-            connection.end(str(error))
-        except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
-            connection.end(said_by(error), cut=False)
+            connection.end(str(error), cut=not isinstance(error, ConnectionLost))
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Opens the stream, and waits until it says where to post to. Raises MCPError."""
-        headers = {"accept": EVENTS, "cache-control": "no-store"}
-        async with sent_within_origin(self.client, "GET", self.url, None, headers) as response:
+        async with self._sent("GET", None, {"cache-control": "no-store"}) as response:
             await _check(response)
             if kind_of(response) != EVENTS:
                 raise ConnectionLost("it answers with no stream of events", sent=False)
@@ -353,6 +335,21 @@ class SseWire(HttpWire):
                 yield
             finally:
                 await self._stream.aclose()
+
+
+@contextmanager
+def _worded() -> Generator[None]:
+    """Says what it comes to for a request when it cannot be sent, or its answer cannot be read."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise ConnectionLost(said_by(error), sent=False) from None
+    except httpx2.DecodingError as error:
+        raise AnswerUnreadable(str(error)) from None
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise ConnectionLost(said_by(error), sent=True) from None
+    except OverBudget as error:
+        raise AnswerUnreadable(str(error), too_large=True) from None
 
 
 async def _check(response: httpx2.Response) -> None:
