@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 import anyio
 import anyio.abc
 import mcp_types as types
-from mcp import MCPError
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import (
     CallOptions,
@@ -31,6 +30,7 @@ from mcp.shared.dispatcher import (
     coerce_request_id,
     run_notify_intercept,
 )
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS

@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 import httpx2
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

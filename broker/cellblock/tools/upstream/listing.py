@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

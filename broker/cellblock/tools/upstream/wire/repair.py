@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
@@ -89,6 +88,8 @@ def carried(meta: object) -> bytes | None:
 
 def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """Mends the result of `initialize`."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # as `definitions` has its icons
+
     said: object = result.get("protocolVersion")
     if said not in HANDSHAKE_PROTOCOL_VERSIONS:
         notes.append(f"Its revision of MCP is none that is known; {OLD_REVISION} is taken.")
@@ -104,6 +105,8 @@ def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
 def older_revision(message: str, data: object) -> str | None:
     """Returns the newest revision that a server names where it refuses its greeting: some refuse what they do not know
     in the place of saying what they do."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # as above
+
     said = f"{message} {data}"
     return max((one for one in HANDSHAKE_PROTOCOL_VERSIONS[:-1] if one in said), default=None)
 
