@@ -27,6 +27,7 @@ from cellblock.tools.upstream.connecting import Upstream
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
+    TEXTS,
     ToolDefinition,
     admit,
     from_json,
@@ -72,6 +73,14 @@ async def list_tools(session: Session) -> Listing[ToolDefinition]:
     if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
         names = ", ".join(odd[:MAX_NAMED])
         listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
+    long = [
+        shown(one.name)
+        for one in listing.kept
+        if max(len(one.definition.get(key, "")) for key in TEXTS) > MAX_TEXT_CHARS
+    ]
+    if long:
+        names = ", ".join(long[:MAX_NAMED])
+        listing.notes.append(f"Texts of {len(long)} tools are cut at {MAX_TEXT_CHARS} characters: {names}.")
     session.connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         session.param_headers = _param_headers(listing)
