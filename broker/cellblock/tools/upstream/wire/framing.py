@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cellblock.tools.upstream.wire.messages import ENDS_BYTES, Unreadable, answered_id
+from cellblock.tools.upstream.wire.messages import BYTE_ORDER_MARK, ENDS_BYTES, Unreadable, answered_id, read
 
 ENDLESS: Final = 8
 """Sets how many times the cap a line must have to be taken for endless; reading on would only cost time."""
@@ -147,19 +147,27 @@ class EventSplitter:
             self.held += len(rest)
         return events
 
+    def early(self) -> list[Event]:
+        """Returns the event under way where it is a message already: some servers send no end of it."""
+        under_way = _event([*self._lines, b"".join(self._parts)]).data
+        return [] if isinstance(read(under_way), Unreadable) else self.feed(b"\n\n")
+
 
 def _event(lines: list[bytes]) -> Event:
     data: list[bytes] = []
     where, wait, name = None, None, b"message"
     for line in lines:
-        field, _, value = line.partition(b":")
+        field, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
         elif field == b"id":
             where = value.decode("utf-8", "replace")
         elif field == b"event":
-            name = value
+            name = value or name
+        elif line.startswith(b"{"):
+            # Some say that they send events, and send JSON.
+            data.append(line)
         elif field == b"retry":
             digits = value.strip()[:9]
             least = int(digits) if digits.isdigit() else LEAST_RETRY_MS
