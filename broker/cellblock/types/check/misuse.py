@@ -116,7 +116,7 @@ COMPLAINED: Final = (
         "",
     ),
     (
-        r"^Argument of type '(?:\{ .*|[A-Z]\w*)' is not assignable to parameter of type 'string'",
+        r"Argument of type '(?:\{ [^']*|[A-Z]\w*)' is not assignable to parameter of type '(?:string'|JsonText<)",
         r"JSON\.parse",
         "`JSON.parse` is given a value, not text, and fails.",
         "Use the value as it is.",
