@@ -18,7 +18,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.budget import OverBudget
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
 from cellblock.tools.upstream.failures import (
     SESSION_NOT_FOUND,
@@ -91,15 +91,13 @@ class HttpWire:
         self._holding = holding
         self._session: str | None = None
         self._version: str | None = None
-        self._posts = set[asyncio.Task[None]]()
+        self._posts = TaskSet()
         self._listening: asyncio.Task[None] | None = None
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         if pending.method == "initialize":
             self._session = self._version = None
-        task = asyncio.create_task(self._exchange(pending, body, headers))
-        self._posts.add(task)
-        task.add_done_callback(self._posts.discard)
+        task = self._posts.start(self._exchange(pending, body, headers))
         pending.answer.add_done_callback(lambda answer: answer.cancelled() and task.cancel())
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
