@@ -83,25 +83,18 @@ async def _in_rounds(
         read: Makes what is returned of the result.
         earlier: Where it goes on that another process has had: the server keeps nothing of a call that asks in rounds.
     """
-    known = dict(earlier.answers) if earlier is not None else {}
+    if earlier is None:
+        found = await _sent(session, call, method, params)
+        if not found.asks_for_input:
+            return read(found)
+        result, known = decoded(found.body), dict[str, Any]()
+    else:
+        result, known = earlier.result, dict(earlier.answers)
     what, rounds = f"{call.name} of {call.server}", list[types.InputRequiredResult]()
 
     def asking(result: Any) -> types.InputRequiredResult:
         rounds.append(types.InputRequiredResult.model_validate(result, by_name=False))
         return rounds[-1]
-
-    async def ask(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
-        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
-        given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-        # The SDK writes into it.
-        given["_meta"] = dict(given.get("_meta") or {})
-        found = await session.ask(method, given, call)
-        return asking(decoded(found.body)) if found.asks_for_input else read(found)
-
-    async def go_on(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
-        if call.origin.sends is not None:
-            await call.origin.sends()
-        return await ask(answers, state)
 
     async def answer(key: str, asked: types.InputRequest) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
@@ -115,12 +108,24 @@ async def _in_rounds(
             raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)
         return found
 
-    first = await ask(None, None) if earlier is None else asking(earlier.result)
-    if not isinstance(first, types.InputRequiredResult):
-        return first
+    async def go_on(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
+        if call.origin.sends is not None:
+            await call.origin.sends()
+        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+        given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        found = await _sent(session, call, method, given)
+        return asking(decoded(found.body)) if found.asks_for_input else read(found)
+
     try:
-        return await run_input_required_driver(first, dispatch=answer, retry=go_on, max_rounds=MAX_ROUNDS)
+        return await run_input_required_driver(
+            asking(result), dispatch=answer, retry=go_on, max_rounds=MAX_ROUNDS
+        )
     except InputRequiredRoundsExceededError:
         raise ToolCallError(f"{what} asks for input without end.", hint=_HINT) from None
     except BaseExceptionGroup as error:
         raise first_of(error) from None
+
+
+async def _sent(session: Session, call: Outstanding, method: str, params: Mapping[str, Any]) -> ToolResult:
+    # The SDK writes into it.
+    return await session.ask(method, {**params, "_meta": dict(params.get("_meta") or {})}, call)
