@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 import httpx2
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -40,7 +40,7 @@ from cellblock.tools.upstream.http_requests import (
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
-from cellblock.tools.upstream.wire.messages import Failure
+from cellblock.tools.upstream.wire.messages import Failure, Unreadable
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -80,7 +80,7 @@ class HttpWire:
         holding: Counts the bytes of large messages.
     """
 
-    where = "its stream of events"
+    where = "its HTTP connection"
     connection: Connection
     """Takes what comes, from the beginning of `run` on."""
 
@@ -136,8 +136,7 @@ class HttpWire:
                 self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
                 del body
                 if response.status_code >= 300:
-                    pending.fail(await self._refused(response, pending))
-                    return
+                    raise await self._refused(response, pending)
                 if pending.method == "initialize":
                     self._session = response.headers.get(SESSION_HEADER)
                 await self._answer(response, pending)
@@ -154,16 +153,21 @@ class HttpWire:
         if kind == EVENTS:
             await self._answer_in_events(response, pending)
             return
-        if response.status_code == 202:
-            pending.fail(AnswerUnreadable("the server answered the request with 202 Accepted"))
+        body = (await self.whole(response)).lstrip(messages.BYTE_ORDER_MARK + b" \t\r\n")
+        if not body:
+            # It may come on the session's stream.
+            if response.status_code != 202 or self._listening is None or self._listening.done():
+                raise AnswerUnreadable(f"HTTP {response.status_code}, and nothing behind it")
             return
-        body = await self.whole(response)
-        if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
-            pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
-            return
+        if body[:1] not in (b"{", b"[") and (begin := body.find(b'{"jsonrpc"')) > 0:
+            # PHP writes its warnings there.
+            self.connection.take(Unreadable(None, f"`{messages.quoted(body[:begin])}`"))
+            body = body[begin:]
+        if kind != "application/json" and body[:1] not in (b"{", b"["):
+            raise AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`")
         await self.connection.received(body, pending)
         if not pending.answer.done():
-            pending.fail(AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`"))
+            raise AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`")
 
     async def _answer_in_events(self, response: httpx2.Response, pending: Pending) -> None:
         """Reads a request's stream of events, and goes on with it where it breaks off."""
@@ -175,8 +179,7 @@ class HttpWire:
                 raise
         while not pending.answer.done():
             if place.last is None or place.fruitless > MOST_RESUMED:
-                pending.fail(ConnectionLost("its stream of events ended without an answer", sent=True))
-                return
+                raise ConnectionLost("its stream of events ended without an answer", sent=True)
             await asyncio.sleep(place.retry_ms / 1000)
             with suppress(ConnectionLost):
                 await self._resume(place, pending)
@@ -199,13 +202,15 @@ class HttpWire:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
-                    await self.connection.received(event.data, pending)
+                    # Some keep a stream alive by what is no message.
+                    origin = pending if event.data[:1] in (b"{", b"[") else None
+                    await self.connection.received(event.data, origin)
                     if pending is not None and pending.answer.done():
                         return
 
     async def _refused(self, response: httpx2.Response, pending: Pending) -> MCPError:
         """Makes an error of a status, with the server's words."""
-        location = response.headers.get("location")
+        location = response.headers.get("location", "nowhere")
         if response.status_code < 400:
             return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
         body = await refusal_of(response)
@@ -223,9 +228,11 @@ class HttpWire:
             )
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
-        code = failure.code if failure is not None else types.INTERNAL_ERROR
-        if code == types.INTERNAL_ERROR and status == 404:
-            code = types.METHOD_NOT_FOUND
+        if (wait := response.headers.get("retry-after", "")[:40]) and status != 401:
+            said = f"{said} (Retry-After: {wait})".strip()
+        code = types.METHOD_NOT_FOUND if status == 404 else types.INTERNAL_ERROR
+        if failure is not None and failure.code != types.INTERNAL_ERROR:
+            code = failure.code
         return HttpRefused(status, said, code=code, data=failure.data if failure else None)
 
     # ---- the session's stream ------------------------------------------------------------------------
@@ -281,7 +288,10 @@ class HttpWire:
         splitter, pace = EventSplitter(), Pace()
         with _worded(), self._holding.counting() as count:
             async for chunk in unpacked(response):
-                events = splitter.feed(chunk)
+                events, tried = splitter.feed(chunk), splitter.held
+                if tried <= messages.SMALL_BYTES and chunk.rstrip().endswith(b"}"):
+                    await pace.spend(tried / MESSAGE_BYTES)
+                    events += splitter.early()
                 await pace.spend(len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
                 while events:
                     await pace.spend(1)

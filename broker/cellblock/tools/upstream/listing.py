@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from mcp import MCPError
+import mcp_types as types
 from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -26,6 +27,7 @@ from cellblock.tools.upstream.connecting import Upstream
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
+    TEXTS,
     ToolDefinition,
     admit,
     from_json,
@@ -71,6 +73,14 @@ async def list_tools(session: Session) -> Listing[ToolDefinition]:
     if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
         names = ", ".join(odd[:MAX_NAMED])
         listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
+    long = [
+        shown(one.name)
+        for one in listing.kept
+        if max(len(one.definition.get(key, "")) for key in TEXTS) > MAX_TEXT_CHARS
+    ]
+    if long:
+        names = ", ".join(long[:MAX_NAMED])
+        listing.notes.append(f"Texts of {len(long)} tools are cut at {MAX_TEXT_CHARS} characters: {names}.")
     session.connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         session.param_headers = _param_headers(listing)
@@ -99,7 +109,7 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
                 answer = await session.ask(method, {} if cursor is None else {"cursor": cursor})
                 read = page(answer.fields, key)
                 pages += 1
-                listing.notes += [note for note in read.notes if note not in listing.notes]
+                listing.notes = [*dict.fromkeys((*listing.notes, *answer.notes, *read.notes))]
                 if await _is_full(listing, read.items) or read.cursor is None or read.cursor in cursors:
                     return
                 cursor = read.cursor
@@ -114,7 +124,9 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
             f"Its {listing.what} list was not complete within {LIST_SECONDS:g} s; {pages} pages of it are used."
         )
     except MCPError as error:
-        if pages == 0:
+        # Whose tools nobody knows may have resources.
+        is_unknown = error.code == types.METHOD_NOT_FOUND and not isinstance(error, failures.HttpRefused)
+        if pages == 0 and not (is_unknown and method == "tools/list"):
             raise
         listing.notes.append(
             f"Its {listing.what} list ends at page {pages + 1}, which it refused: {error.message[:200]}."

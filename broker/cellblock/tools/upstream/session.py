@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from cellblock.base.budget import Budget

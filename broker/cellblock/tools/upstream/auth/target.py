@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError

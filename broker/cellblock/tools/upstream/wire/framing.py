@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cellblock.tools.upstream.wire.messages import ENDS_BYTES, Unreadable, answered_id
+from cellblock.tools.upstream.wire.messages import BYTE_ORDER_MARK, ENDS_BYTES, Unreadable, answered_id, read
 
 ENDLESS: Final = 8
 """Sets how many times the cap a line must have to be taken for endless; reading on would only cost time."""
@@ -148,18 +148,25 @@ class EventSplitter:
             self.held += len(rest)
         return events
 
+    def early(self) -> list[Event]:
+        """Returns the event under way where it is a message already: some servers send no end of it."""
+        under_way = _event([*self._lines, b"".join(self._parts)]).data
+        return [] if isinstance(read(under_way), Unreadable) else self.feed(b"\n\n")
+
 
 def _event(lines: list[bytes]) -> Event:
     fields = defaultdict[bytes, list[bytes]](list)
     for line in lines:
-        field, _, value = line.partition(b":")
+        line = line.removeprefix(BYTE_ORDER_MARK)
+        # Some say that they send events, and send JSON.
+        field, _, value = (b"data", b"", line) if line.startswith(b"{") else line.partition(b":")
         fields[field].append(value.removeprefix(b" "))
     where, wait, name = (fields[field] for field in (b"id", b"retry", b"event"))
     return Event(
         b"\n".join(fields[b"data"]),
         where[-1].decode("utf-8", "replace") if where else None,
         _retry_ms(wait[-1]) if wait else None,
-        name[-1] if name else b"message",
+        next(filter(None, reversed(name)), b"message"),
     )
 
 
