@@ -55,14 +55,13 @@ class ServerEntries:
             if tool_name in offered and (key := config.refusal(tool_name, export)) is not None
         }
         tools = tuple(
-            self._refine(name, offered[tool_name].as_entry(export))
+            replace(
+                self._refine(name, offered[tool_name].as_entry(export)),
+                asked=config.asks_about(tool_name, export),
+            )
             for tool_name, export in exports.items()
             if tool_name in offered and tool_name not in refused
         )
-        if config.asks:
-            tools = tuple(
-                replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
-            )
         # What a person's server has beside tools is none of the profile `proxy`'s.
         is_narrowed = bool(refused) or config.asks or config.is_personal
         return ServerEntry(

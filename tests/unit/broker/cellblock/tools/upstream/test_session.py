@@ -329,7 +329,7 @@ async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_pa
     """It closes its stdout before it is gone, as npm does for a package that is not there."""
     config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
     with (tmp_path / "log").open("w") as log:
-        install = Install("some-server", tmp_path, log.fileno())
+        install = Install("some-server", tmp_path, log.fileno(), lambda: None)
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "given up"), install=install
         ) as wire:
