@@ -424,7 +424,10 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "const u = await p.teams({}); const all = Array.isArray(u) ? u : []; all.length;",
             "the member that has",
         ),
-        ("let u; try { u = JSON.parse(await p.list_users({})); } catch { u = {}; } u;", "Use the value as it is."),
+        (
+            "let u; try { u = JSON.parse(await p.list_users({})); } catch { u = {}; } u;",
+            "Use the value as it is.",
+        ),
         ("const e = await p.events({}); e.rows.filter((r) => r.at > Date.now() - 1).length;", "Date.parse("),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
