@@ -391,8 +391,8 @@ def _bytes_in(text: str) -> int:
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times, with calls counted by tool, and of the trace the calls that have failed. What
-    the tools said of these is output, which no trace holds."""
+    """Returns a response without times, and of the trace the calls that have failed; with calls counted by tool where
+    one has, or where there is no result. What the tools said of failed ones is output, which no trace holds."""
     trace = [call for call in data["toolTrace"] if not call["ok"] and call.get("error") != WAITS]
     called, failed = (Counter(map(_name, calls)) for calls in (data["toolTrace"], trace))
     calls = {
@@ -407,10 +407,11 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
     }
     failures = dict(list(failures.items())[:MAX_DIAGNOSTICS])
     return {
-        **{key: part for key, part in data.items() if key != "usage"},
+        **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
         "diagnostics": _bounded(data["diagnostics"]),
-        "toolTrace": trace[:MAX_DIAGNOSTICS],
-        **({"calls": calls} if calls else {}),
+        # Where nothing failed, an empty trace would say that nothing was called.
+        **({"toolTrace": trace[:MAX_DIAGNOSTICS]} if trace else {}),
+        **({"calls": calls} if calls and (trace or data["result"] in (None, "")) else {}),
         **(
             {"failures": {tool: _within(words, len(failures)) for tool, words in failures.items()}}
             if failures
