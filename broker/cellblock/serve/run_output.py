@@ -46,8 +46,6 @@ BESIDE_BYTES: Final = 10_000
 ENTRY_BYTES: Final = 48
 """Estimates a log entry's JSON beside its message."""
 
-_LINES: Final = frozenset("\n\t")
-
 WAITING_BYTES: Final = 128 * 1024 * 1024
 """Bounds the results that wait to be written, twice their size each; a further one is not sent."""
 
@@ -356,7 +354,7 @@ def _shortened(logs: list[dict[str, Any]], kept: KeptOutput, left: int, most: in
             continue
         if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
             break
-        message = preview(entry["message"], left, keep=_LINES)
+        message = preview(entry["message"], left, keep="\n\t")
         shown[number] = {**entry, "message": message}
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp.context import Declared
+from cellblock.serve.mcp.context import MAX_NAMES, Declared
 from cellblock.serve.mcp.manual import by_use
 from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
@@ -47,11 +47,6 @@ MAX_LINE_CHARS: Final = 160
 
 MAX_LINES_CHARS: Final = 3_000
 """Caps such lines in one response; functions beyond them are named."""
-
-MAX_NAMES: Final = 200
-"""Bounds those names."""
-
-META: Final = "const __meta__: ServerMeta;"
 
 WRONG_TYPES: Final = frozenset({"TYPE_ERROR", "SchemaValidationError"})
 """Holds codes and classes of errors of scripts that did not know what a function takes or gives."""
@@ -94,10 +89,9 @@ class _New:
     def text(self, name: str) -> str:
         """Returns the declaration of a named function: its output alone, whole, without comments, or cut."""
         tool, output = self.named[name]
-        knows_rest = name in self.known
-        if self.is_whole and not knows_rest and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
+        if self.is_whole and name not in self.known and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
             return whole.removeprefix(f"{HOW_TO_PARSE}\n").rstrip()
-        text = gives(self.server, tool, output) if knows_rest else "\n".join(bare(tool, output))
+        text = gives(self.server, tool, output) if name in self.known else "\n".join(bare(tool, output))
         return text if len(text) <= MAX_NAMED_CHARS else signature(tool, output, MAX_NAMED_CHARS)
 
 
@@ -119,8 +113,9 @@ class FirstReferences:
                 # What it has been shown since stays: types that are known better, above all.
                 if old is None or old.tool != tool or is_whole > old.is_whole:
                     known[tool.export_name] = Known(tool, _types(stated_output(server, tool)), is_whole)
-            has_all = is_whole and len(tools) == len(server.tools)
-            self._shown[client, server_id] = _Shown(server if has_all else shown.server, known)
+            self._shown[client, server_id] = _Shown(
+                server if is_whole and len(tools) == len(server.tools) else shown.server, known
+            )
 
     async def declarations_for(
         self, owner: Owner, catalog: Catalog, response: RunResponse, code: object
@@ -140,8 +135,6 @@ class FirstReferences:
         of_run = response.servers or list(dict.fromkeys(call.server_id for call in called))
         names = of_run if failed is None else failed
         servers = [catalog.servers[name] for name in names if name in catalog.servers]
-        if not servers:
-            return {}
         if response.tool_trace:
             await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         words = frozenset([*_WORD.findall(text), *(call.tool_name for call in called)])
@@ -215,7 +208,9 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
         server_id = one.server.server_id
         named = [name for name in one.named if (server_id, name) not in left]
         shown = [texts[server_id, name] for name in named if name in one.known]
-        lines = [META] * one.is_first + [texts[server_id, name] for name in named if name not in one.known]
+        lines = ["const __meta__: ServerMeta;"] * one.is_first + [
+            texts[server_id, name] for name in named if name not in one.known
+        ]
         listed = one.listed | {name: one.named[name] for of, name in left if of == server_id}
         rest: list[str] = []
         for name, (tool, output) in listed.items():

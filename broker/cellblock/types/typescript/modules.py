@@ -213,8 +213,9 @@ def gives(server: ServerEntry, tool: ToolEntry, output: ToolOutput | None) -> st
     *types, function = bare(replace(tool, input_schema=None), output)
     result = function.partition("(input?: {}): ")[2]
     # Behind the type may stand under which name the function is exported.
-    line = f"{server.server_id}.{tool.export_name}(…): {result[: result.rindex('>') + 1]}"
-    return "\n".join([*types, line])
+    return "\n".join(
+        [*types, f"{server.server_id}.{tool.export_name}(…): {result[: result.rindex('>') + 1]}"]
+    )
 
 
 class ServerText:
