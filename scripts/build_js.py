@@ -6,9 +6,9 @@ by ``scripts/build_js`` and, when a source has changed, by ``scripts/_env.sh``.
 
 What it writes (all generated, none kept in git):
 
-* ``boot.js``: ``sandbox/boot.ts`` and all it imports, as a text that V8 alone reads (see `LOADER`);
-* ``contexts.js``: ``sandbox/contexts.ts`` likewise, with ``sandbox/context/inner.ts`` and all it imports as
-  another text;
+* ``boot.js``: ``sandbox/boot.ts`` and all it imports, as a text that V8 alone reads (see `LOADER`), with
+  ``sandbox/journal/journal.ts`` and all it imports as another text, which it evaluates when it has to;
+* ``contexts.js``: ``sandbox/contexts.ts`` likewise, with ``sandbox/context/inner.ts`` as a third one;
 * ``selftest.js``: ``sandbox/selftest.ts``, which a worker host runs once at its start;
 * ``node_blocked.json``: an import map that sends every builtin Node module of this very Deno to a scheme that
   cannot be loaded (specification section 3.5: no Node-specific API in the sandbox);
@@ -31,7 +31,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ OUT = Path("worker_runtime/cellblock_worker/_bundle")
 SELFTEST = Path("worker_runtime/sandbox/selftest.ts")
 CONTEXTS = Path("worker_runtime/sandbox/contexts.ts")
 INNER = Path("worker_runtime/sandbox/context/inner.ts")
+JOURNAL = Path("worker_runtime/sandbox/journal/journal.ts")
 BUNDLE, CONTEXTS_BUNDLE, SELFTEST_BUNDLE = "boot.js", "contexts.js", "selftest.js"
 BUNDLES = (BUNDLE, CONTEXTS_BUNDLE, SELFTEST_BUNDLE)
 BLOCKED, GLOBALS, BUILD_INFO = "node_blocked.json", "globals.json", "BUILD.json"
@@ -168,11 +169,16 @@ def build(root: Path, out: Path) -> None:
         # A script, not a module: it is compiled once and evaluated in each context, and must say itself that it is
         # strict.
         inner = f'"use strict";{bundled(INNER, "--platform", "deno", "--format", "iife")}'
-        given = {"CELLBLOCK_VM": "vm", "CELLBLOCK_INNER": json.dumps(inner)}
-        contexts = _loaded(bundled(CONTEXTS, *BUNDLE_FLAGS), given, 'import vm from "node:vm";\n')
+        journal = _function(bundled(JOURNAL, *BUNDLE_FLAGS), ["CELLBLOCK_REST"])
+        given = {"CELLBLOCK_JOURNAL": ascii(journal)}
+        contexts = _loaded(
+            bundled(CONTEXTS, *BUNDLE_FLAGS),
+            given | {"CELLBLOCK_VM": "vm", "CELLBLOCK_INNER": ascii(inner)},
+            'import vm from "node:vm";\n',
+        )
         (work / CONTEXTS_BUNDLE).write_text(contexts, encoding="utf-8")
         (work / SELFTEST_BUNDLE).write_text(bundled(SELFTEST, *BUNDLE_FLAGS), encoding="utf-8")
-        (work / BUNDLE).write_text(_loaded(bundled(ENTRY, *BUNDLE_FLAGS), {}), encoding="utf-8")
+        (work / BUNDLE).write_text(_loaded(bundled(ENTRY, *BUNDLE_FLAGS), given), encoding="utf-8")
         listing = _run(deno, ["eval", *alone, LIST_BUILTINS], work, env)
         table_url = json.dumps((root / GLOBALS_TABLE).as_uri())
         tables = _run(deno, ["eval", *alone, LIST_GLOBALS.format(url=table_url)], work, env)
@@ -187,8 +193,13 @@ def build(root: Path, out: Path) -> None:
 
 def _loaded(bundle: str, given: dict[str, str], imports: str = "") -> str:
     """Return the module that runs a bundle without imports and exports, which finds each of some values by its name."""
-    text = f'(function({",".join(given)}){{"use strict";{bundle}}})'
-    return LOADER.format(imports=imports, text=json.dumps(text), values=", ".join(given.values()))
+    # In single quotes, of which a bundle has few: each escape takes Deno and V8 time. All is ASCII, as in JavaScript.
+    text = ascii(_function(bundle, given))
+    return LOADER.format(imports=imports, text=text, values=", ".join(given.values()))
+
+
+def _function(bundle: str, parameters: Iterable[str]) -> str:
+    return f'(function({",".join(parameters)}){{"use strict";{bundle}}})'
 
 
 def blocked_imports(builtin_modules: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What each process of a daemon holds: idle, after a thousand runs one after the other, and beside eight clients.
+"""What each process of a daemon holds: idle, after runs one after the other, and beside eight clients.
 
 PSS in MiB: what processes share counts once, also with others on the machine that run the same Deno. The runs are the
 trivial script of the load test; the workers of one kind are added up.
@@ -31,7 +31,6 @@ KINDS: Final = {
     "tsc": "compiler",
 }
 
-RUNS: Final = 1_000
 REST_SECONDS: Final = 5.0
 
 
@@ -51,16 +50,16 @@ async def runs(daemon: Daemon, count: int) -> None:
             await client.call(TOOL, arguments_of(TRIVIAL))
 
 
-async def measured(reuse: str) -> list[list[str]]:
+async def measured(reuse: str, count: int) -> list[list[str]]:
     with (
         tempfile.TemporaryDirectory() as name,
         daemon(write_config(Path(name), reuse=reuse), Path(name) / "s", environment=ENVIRONMENT) as running,
     ):
         await asyncio.sleep(REST_SECONDS)
         rows = [held(f"reuse {reuse}: idle", running)]
-        await runs(running, RUNS)
-        rows.append(held("after its runs", running))
-        clients = asyncio.gather(*(runs(running, RUNS // 4) for _ in range(8)))
+        await runs(running, count)
+        rows.append(held(f"after {count} runs", running))
+        clients = asyncio.gather(*(runs(running, 250) for _ in range(8)))
         await asyncio.sleep(REST_SECONDS / 5)
         rows.append(held("eight clients", running))
         await clients
@@ -68,7 +67,9 @@ async def measured(reuse: str) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser("bench memory", __doc__).parse_args(arguments)
-    rows = [row for reuse in ("never", "principal") for row in asyncio.run(measured(reuse))]
+    arguing = parser("bench memory", __doc__)
+    arguing.add_argument("--runs", type=int, default=1_000, help="one after the other")
+    count = arguing.parse_args(arguments).runs
+    rows = [row for reuse in ("never", "principal") for row in asyncio.run(measured(reuse, count))]
     print(table(("PSS, MiB", *KINDS.values(), "all"), rows))
     return 0

@@ -251,8 +251,13 @@ LATER = (
     "cellblock_worker.confinement",
     "cellblock_worker.host.host",
     "cellblock_worker.worker",
+    "mcp.client",
+    "mcp.server.mcpserver",
+    "cryptography",
+    "jsonschema_rs",
 )
-"""Names what runs scripts and reaches servers: modules, and rooms that are not entered."""
+"""Names what runs scripts and reaches servers: modules, and rooms that are not entered. Of the SDK, what no greeting
+needs."""
 
 
 async def imported(*arguments: str) -> tuple[list[str], dict[str, object] | None]:

@@ -28,7 +28,7 @@ from cellblock.tools.upstream.wire import messages
 from cellblock.types.lookup import inspect_tool
 from cellblock.types.typescript.modules import declare_server
 from servers.large_server import answer
-from servers.odd_http import odd_http
+from servers.odd_http import WRITTEN, odd_http
 from support.brokers import ready
 from support.entries import SERVERS, plain_server, settings, write_config
 from support.http_server import mcp_over_http, serving
@@ -44,7 +44,10 @@ HELLO = """
     }
     globalThis.__codemode_result__ = out;
 """
-OVER_STDIO = ("answers", "closes", "crash", "nan", "pages", "mute", "tasks", "lost", "changed")
+OVER_STDIO = (
+    *("answers", "closes", "crash", "nan", "pages", "mute", "tasks", "lost", "changed"),
+    *("silent", "strange", "strict", "keyed", "toolless"),
+)
 OVER_HTTP: dict[str, dict[str, Any]] = {
     "moved": {"headers": {"Authorization": "Bearer key"}},
     "elsewhere": {},
@@ -53,6 +56,8 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
     "sse": {},
     "get": {},
     "page": {},
+    "dated": {},
+    **{way: {} for way in WRITTEN},
 }
 
 
@@ -98,6 +103,15 @@ async def odd(tmp_path_factory: pytest.TempPathFactory, records: list[str]) -> A
         pytest.param("anew", ["hi None"] * 2, id="as is one that the server does not know since its start"),
         pytest.param("sse", ["hi None"] * 2, id="a server of the older transport is found by its 405"),
         pytest.param("get", ["hi None"] * 2, id="as is one that has no POST there"),
+        pytest.param("silent", ["hi"], id="one that names no capability is asked for tools"),
+        pytest.param("strange", ["hi"], id="a revision that nobody knows costs nothing"),
+        pytest.param("strict", ["hi"], id="one that refuses a revision is greeted with one that it names"),
+        pytest.param("dated", ["hi None"], id="also where it names it in the text of a status"),
+        pytest.param("keyed", ["hi"], id="a list may be an object that has the names as keys"),
+        *(
+            pytest.param(way, ["hi None"] * 2, id=f"an answer over HTTP that is written as {way}")
+            for way in WRITTEN
+        ),
     ],
 )
 async def test_it_is_called_all_the_same(odd: Broker, way: str, answers: list[str]) -> None:
@@ -133,15 +147,34 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     assert (mute.version, mute.description) == ("1", "Be\nbrief.")
     assert mute.warnings == (
         "On its stdout is what is no message: it is no JSON-RPC message: `Welcome!`.",
-        "Its revision of MCP is no text; 2025-03-26 is taken.",
+        "Its revision of MCP is none that is known; 2025-03-26 is taken.",
         "Of its capabilities some are no objects: tools, prompts.",
         "It does not say its name and version as texts.",
         "Its instructions are no text.",
     )
-    told = (*mute.warnings, "Its tool list ends at page 2, which it refused: no such cursor.")
+    told = [*(f"mute: {warning}" for warning in mute.warnings)]
+    told.append("pages: Its tool list ends at page 2, which it refused: no such cursor.")
     assert [sum(warning in text for text in records) for warning in told] == [1] * 6
     own = upstream_log(odd.settings.state_dir / LOGS, "mute").read_text()
     assert own.count("On its stdout is what is no message: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("silent", "It says nothing of what it lists; tools are asked for."),
+        ("strange", "Its revision of MCP is none that is known; 2025-03-26 is taken."),
+        ("keyed", "Its list of tools is an object; its members were taken."),
+        ("toolless", "Its tool list ends at page 1, which it refused: no such method."),
+        (
+            "warned",
+            "On its HTTP connection is what is no message: `<br /> <b>Warning</b>: no such key`.",
+        ),
+        ("alive", "On its HTTP connection is what is no message: it is no JSON-RPC message: `ping`."),
+    ],
+)
+def test_what_is_odd_about_one_is_told_with_it(odd: Broker, way: str, told: str) -> None:
+    assert odd.catalog.servers[way].warnings == (told,)
 
 
 async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:

@@ -333,7 +333,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = [
-        tool("long_text", "d" * 100_000),
+        tool("long_schema", inputSchema={"type": "object", "description": "d" * 140_000}),
         tool(
             "deep",
             inputSchema=nested(
@@ -355,15 +355,15 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
         assert "levels or more, over 100" in error_of(refused, "IMPORT_FAILURE").message
         asked = """
             import { getTool } from "@codemode/discovery";
-            globalThis.__codemode_result__ = await getTool("server", "long_text").catch((error) => error.message);
+            globalThis.__codemode_result__ = await getTool("server", "long_schema").catch((error) => error.message);
         """
-        assert "characters, over 32768" in succeeded(await within(broker.run(asked)))
+        assert "bytes, over 131072" in succeeded(await within(broker.run(asked)))
     async with Broker(config) as broker:
         found = await findings(broker, {}, Person())
     assert not found["problems"]
     assert "left out" in found["servers"]["server"]
     said = "\n".join(found["warnings"])
-    names = ("long_text", "deep", "wide", "nnn", "twice", "malformed", "after 4 pages")
+    names = ("long_schema", "deep", "wide", "nnn", "twice", "malformed", "after 4 pages")
     assert [name for name in names if name not in said] == []
 
 

@@ -2,7 +2,8 @@
 
 `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410, `anew` with what the
 SDK of TypeScript says after a start; `sse` and `get` know the older transport alone, and say 405 or 404 to others;
-`page` sends a page where an answer belongs.
+`page` sends a page where an answer belongs; `dated` refuses revisions that it does not know; those of `WRITTEN` write
+their answers in another form.
 """
 
 import json
@@ -31,6 +32,27 @@ GREETING = {
 }
 
 
+UNKNOWN = b"Bad Request: Unsupported protocol version (supported versions: 2025-06-18, 2024-11-05)"
+
+EVENTS = {"content_type": "text/event-stream"}
+WRITTEN: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "bom": (200, {"content_type": "text/html"}, b"\xef\xbb\xbf%s"),
+    "warned": (200, {"content_type": "text/html"}, b"<br />\n<b>Warning</b>: no such key\n%s"),
+    "accepted": (202, {"content_type": "application/json"}, b"%s"),
+    "characters": (200, {"content_type": "application/json", "content_encoding": "UTF-8"}, b"%s"),
+    "lines": (
+        200,
+        {"content_type": "application/x-ndjson"},
+        b'{"jsonrpc":"2.0","method":"notifications/x"}\n%s\n',
+    ),
+    # The length is of more than comes, so that the stream stays open.
+    "unended": (200, EVENTS | {"x_more": "2"}, b"data: %s"),
+    "alive": (200, EVENTS, b"\xef\xbb\xbf: hello\n\ndata: ping\n\nevent:\ndata: %s\n\n"),
+    "unlike": (200, EVENTS, b"%s\n\n"),
+}
+"""The status, the headers and the body, around the message, of each answer."""
+
+
 def odd_http(way: str) -> type[OverHttp]:
     """What answers requests in one of the ways."""
     sessions: set[str] = set()
@@ -47,6 +69,8 @@ def odd_http(way: str) -> type[OverHttp]:
             if way in REFUSED and self.path == "/mcp":
                 status, headers = REFUSED[way]
                 self.answer(status, **headers)
+            elif way == "dated" and method == "initialize" and "2025-06-18" not in str(asked):
+                self.answer(400, UNKNOWN, content_type="text/plain")
             elif "id" not in asked:
                 self.answer(202)
             elif method == "initialize":
@@ -68,6 +92,11 @@ def odd_http(way: str) -> type[OverHttp]:
                 sessions.clear()
 
         def reply(self, asked: dict[str, Any], body: dict[str, Any], **headers: str) -> None:
-            self.give(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}).encode(), **headers)
+            message = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}).encode()
+            if way in WRITTEN:
+                status, own, form = WRITTEN[way]
+                self.answer(status, form % message, **own, **headers)
+                return
+            self.give(message, **headers)
 
     return Odd

@@ -6,7 +6,9 @@ in a call; `sleepy` is slow with what is not `initialize`, `blocked` reads nothi
 introduces itself with what is no text or object; `loop` announces changes of its tools without end; `changed`
 announces one at a call, and is slow with the next list; `busy` reports progress past a call's bound; `nan` answers
 with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as a task, `stuck` one
-whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII. `leaks` quotes its
+whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII. `silent` names no
+capability; `strange` knows a revision that nobody else does, `strict` refuses all but one; `keyed` has the names of its
+tools as keys; `toolless` says that it has tools, and knows no list of them. `leaks` quotes its
 arguments and the variables whose names start with CANARY_ wherever it can: in errors and on stderr; `refuses` does so
 in place of its greeting.
 """
@@ -59,6 +61,9 @@ GREETINGS: dict[tuple[str, str], tuple[float, Body]] = {
     ("newer", "server/discover"): (1.5, {"result": NEWER}),
     ("both", "initialize"): (1, {"result": GREETING}),
     ("both", "server/discover"): (0, {"result": NEWER}),
+    ("silent", "initialize"): (0, {"result": {**GREETING, "capabilities": {}}}),
+    ("strange", "initialize"): (0, {"result": {**GREETING, "protocolVersion": "2024-10-07"}}),
+    ("toolless", "tools/list"): (0, refused(NO_METHOD, "no such method")),
     ("sleepy", "server/discover"): (3, refused(NO_METHOD, "what?")),
 }
 """What is answered after so many seconds, by way and method, where it is another than GREETING, or none."""
@@ -87,6 +92,8 @@ def listed(params: Body) -> Body:
         return refused(-32602, "no such cursor")
     if WAY == "loop" and len(LISTS) == 1:
         threading.Thread(target=loop, daemon=True).start()
+    if WAY == "keyed":
+        return {"result": {"tools": {"hello": {"inputSchema": {"type": "object"}}, "1": {"name": "lists"}}}}
     more = {"nextCursor": "b"} if WAY == "pages" else {}
     return {"result": {"tools": [TOOL, {"name": "lists"}], **more, **MARKS}}
 
@@ -151,6 +158,8 @@ def answered(method: str, params: Body) -> Body:
     if WAY in ("leaks", "refuses"):
         return leaked(method, params)
     if method == "initialize":
+        if WAY == "strict" and params["protocolVersion"] != "2025-06-18":
+            return {"error": {"code": -32602, "message": "no", "data": {"expected": "2025-06-18"}}}
         return {"result": GREETING}
     if WAY == "both" and "2026-07-28" in str(params):
         return refused(-32600, "this session is of 2025")

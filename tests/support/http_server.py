@@ -20,11 +20,12 @@ class Answering(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """Writes an answer; a header's name has `_` for each hyphen."""
+        """Writes an answer; a header's name has `_` for each hyphen. Of as many bytes as `x_more` says its end does not
+        come."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + int(headers.get("x_more", "0"))))
         self.end_headers()
         self.wfile.write(body)
 

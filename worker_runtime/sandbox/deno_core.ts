@@ -5,10 +5,11 @@
  */
 
 /**
- * Lists the parts of Deno's core that are used, beside the `evalContext` of `scripts/build_js`. They are internal to Deno: the tests of
- * globals.ts guard an upgrade.
+ * Lists the parts of Deno's core that are used. They are internal to Deno: the tests of globals.ts guard an upgrade.
  */
 export interface Core {
+  /** Compiles and runs a script in the process's own realm; gives its value, or what it threw. */
+  evalContext(text: string, url: string): [value: unknown, failed: { thrown: unknown } | null];
   createTimer(run: () => void, ms: number, args: undefined, repeat: boolean, ref: boolean): object;
   cancelTimer(timer: object): void;
   queueImmediate(immediate: object): void;

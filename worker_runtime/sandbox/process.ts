@@ -4,27 +4,43 @@
  * @module
  */
 
+import { denoCore } from "./deno_core.ts";
 import { applyGlobals, makeDispatchEvent } from "./globals/globals.ts";
-import { cancelTimer, createTimer, journalOfProcess } from "./journal/journal.ts";
-import { uncurryThis } from "./primordials.ts";
+import type { TimerSource } from "./globals/globals_web.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "./run.ts";
-import { useJournal } from "./seam.ts";
+import { makeJournalBy, type Rest, type Seam } from "./seam.ts";
 import { useChannel } from "./wire/channel.ts";
 import { encodeFrame, takeFrames } from "./wire/frames.ts";
-import { goUnheard, hearAgain, nextTurn, pipes, textOf } from "./wire/pipes.ts";
+import { goUnheard, hearAgain, nextTurn, pipes, textOf, turnOfLoop } from "./wire/pipes.ts";
 import { PROTOCOL_VERSION, type Start, type ToWorker } from "./wire/protocol.gen.ts";
 import { settle } from "./wire/rpc.ts";
 
-const preventDefault = uncurryThis<() => void>(Event.prototype.preventDefault);
-const listen = globalThis.addEventListener.bind(globalThis);
+/** Holds the source of `journal/journal.ts`, bundled; the build puts it there. */
+declare const CELLBLOCK_JOURNAL: string;
+
+const core = denoCore();
+let timers: TimerSource = {
+  createTimer: (run, ms) => core.createTimer(run, ms, undefined, false, true),
+  cancelTimer: core.cancelTimer,
+};
+const createTimer = (run: () => void, ms: number) => timers.createTimer(run, ms);
+const cancelTimer = (timer: object) => timers.cancelTimer(timer);
+
+/** Makes the journal, and with it the script's timers: few runs need it, and V8 takes 0.4 ms of a boot to look at it. */
+function makeJournal(): Seam {
+  const [start, failed] = core.evalContext(CELLBLOCK_JOURNAL, "cellblock:journal");
+  if (failed !== null) throw failed.thrown;
+  let journal: Seam & TimerSource;
+  (start as (rest: Rest) => void)({ core, channel: pipes, turnOfLoop, take: (made) => journal = made });
+  return timers = journal!;
+}
 
 /** Makes the world of a script in the process's own realm. */
 export function prepareProcess(): void {
   useChannel(pipes);
-  useJournal(journalOfProcess);
-  watchForUncaught();
+  makeJournalBy(makeJournal);
   prepare({ load: (url) => import(url), nextTurn, createTimer, cancelTimer }, () => {
-    applyGlobals({ createTimer, cancelTimer }, makeDispatchEvent());
+    applyGlobals({ createTimer, cancelTimer }, makeDispatchEvent({ fail, rejected, handled }));
   });
 }
 
@@ -59,17 +75,4 @@ async function rehearseUnheard(body: Uint8Array): Promise<boolean> {
   const [first, second] = hearAgain();
   begin();
   return first === "log" && second === "done";
-}
-
-function watchForUncaught(): void {
-  listen("error", (event) => {
-    preventDefault(event);
-    fail("exception", (event as ErrorEvent).error);
-  });
-  listen("unhandledrejection", (event) => {
-    const { promise, reason } = event as PromiseRejectionEvent;
-    preventDefault(event);
-    rejected(promise, reason);
-  });
-  listen("rejectionhandled", (event) => handled((event as PromiseRejectionEvent).promise));
 }

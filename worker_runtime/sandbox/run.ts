@@ -14,7 +14,7 @@ import { makeConsole } from "./globals/console.ts";
 import { timersSet } from "./globals/globals_web.ts";
 import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
 import { append, slice, startsWith } from "./primordials.ts";
-import { journal, type Terms } from "./seam.ts";
+import { haveJournal, journal, type Terms } from "./seam.ts";
 import type { Failed, Start } from "./wire/protocol.gen.ts";
 import { toResult } from "./result/result.ts";
 import {
@@ -189,7 +189,9 @@ export async function run(start: Start, text: string): Promise<void> {
   }
   for (let index = 0; index < loading.length; index++) await loading[index];
   delete world[BOOT_HOOK];
-  if (plan.journal !== undefined) journal.begin(plan.journal, { awaits, stack: callerFrames, diverged });
+  if (plan.journal !== undefined) {
+    haveJournal().begin(plan.journal, { awaits, stack: callerFrames, diverged });
+  }
   const unwatched = watched();
   try {
     const script = await journal.inTurn(realm.load(main));
@@ -313,7 +315,7 @@ export function prepare(inRealm: Realm, globals: () => void): void {
 export async function rehearse(start: Start, text: string): Promise<void> {
   await run(start, text);
   await rehearseCall();
-  if ((parse(text) as Plan).journals) await journal.rehearse();
+  if ((parse(text) as Plan).journals) await haveJournal().rehearse();
   utf8(stringify(describeFailure(null, moduleNames())));
 }
 

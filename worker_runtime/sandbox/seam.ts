@@ -5,6 +5,10 @@
  * @module
  */
 
+import type { Core } from "./deno_core.ts";
+import type { TimerSource } from "./globals/globals_web.ts";
+import type { Channel } from "./wire/channel.ts";
+
 /** Names the kinds of events that come from outside of the script, each in its own turn; `journal/past.ts` says which. */
 export type Kind = "a" | "t" | "i" | "e";
 
@@ -42,6 +46,14 @@ export interface Run {
    * @param place Where in the script, as with a call; "" where it is not known.
    */
   diverged(what: string, place: string): void;
+}
+
+/** Holds what the journal's text has of the rest of the sandbox, and takes what it makes. */
+export interface Rest {
+  readonly core: Core;
+  readonly channel: Channel;
+  turnOfLoop(work: () => void): void;
+  take(made: Seam & TimerSource): void;
 }
 
 /** Stands for a journal, or for none. */
@@ -89,7 +101,16 @@ const none: Seam = {
 
 export let journal: Seam = none;
 
-/** Names the journal that the run uses. Call once, before a run. */
-export function useJournal(seam: Seam): void {
-  journal = seam;
+let make: (() => Seam) | undefined;
+
+/** Says how the journal is made, in a realm that can have one. Call once, before a run. */
+export function makeJournalBy(maker: () => Seam): void {
+  make = maker;
+}
+
+/** Returns the journal, which is made if it is not. Only before a script's own code. */
+export function haveJournal(): Seam {
+  if (make !== undefined) journal = make();
+  make = undefined;
+  return journal;
 }

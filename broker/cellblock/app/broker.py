@@ -560,10 +560,7 @@ class Broker:
 
     @internal
     async def about_to_answer(self, principal: str = "") -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect. Who
-        asks for tools will run a script: the compiler is started meanwhile."""
-        if self._executor is not None:
-            self._executor.warm_up()
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect."""
         if self._reach is not None and self._reach.registry.starting(principal):
             await self._reach.registry.settled(
                 principal=principal, at_most=self._settings.cellblock.upstream.list_wait_ms / 1000

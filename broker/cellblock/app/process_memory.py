@@ -39,7 +39,7 @@ def give_back_free_memory() -> None:
 
 
 AFTER_SECONDS: Final = 1.0
-"""Delays the first look for an idle moment after the start: a command that ends sooner need not collect at all."""
+"""Delays what is done for memory after the start: a command that ends sooner need not do it at all."""
 
 AGAIN_SECONDS: Final = 0.1
 """Sets the pause between two looks for an idle moment."""
@@ -96,8 +96,11 @@ async def collect_when_idle(busy: Callable[[], bool]) -> None:
 
 
 async def give_back_when_grown() -> None:
-    """Gives back what is free of the process's memory whenever that has grown; does nothing where the system does not
-    tell how much it is."""
+    """Gives back what is free of the process's memory after the start, and whenever that has grown, where the system
+    tells how much it is."""
+    await asyncio.sleep(AFTER_SECONDS)
+    # Loading leaves 5 MiB between what stays.
+    await asyncio.to_thread(give_back_free_memory)
     least = resident_bytes()
     while least:
         await asyncio.sleep(RESIDENT_SECONDS)

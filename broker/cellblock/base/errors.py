@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 MAX_MESSAGE_CHARS: Final = 4_000
 """Caps a message or hint that a script is told: they may quote what it or a server has made."""
@@ -205,26 +206,21 @@ class CallDenied(ToolCallError):
         )
 
 
-class NeededLogin(Protocol):
-    """Describes a login that a call needs and that a person can give."""
+@dataclass(frozen=True, slots=True)
+class NeededLogin:
+    """Describes a login that a call needs and that a person can give.
 
-    @property
-    def server(self) -> str:
-        """Names the server in the configuration."""
-        ...
+    Attributes:
+        server: The server's name in the configuration.
+        page: The URL at which its person logs in, if there is a page for that.
+        mark: Returns what names the login that is not enough; empty where there is none.
+        is_there: Says whether somebody has logged in since there was the login of a mark, and the server is connected.
+    """
 
-    @property
-    def page(self) -> str | None:
-        """Gives the URL at which its person logs in, if there is a page for that."""
-        ...
-
-    async def mark(self) -> str:
-        """Returns what names the login that there is; empty where there is none."""
-        ...
-
-    async def is_there(self, mark: str) -> bool:
-        """Says whether somebody has logged in since there was the login of this mark, and the server is connected."""
-        ...
+    server: str
+    page: str | None
+    mark: Callable[[], Awaitable[str]]
+    is_there: Callable[[str], Awaitable[bool]]
 
 
 class AuthenticationFailed(ToolCallError):

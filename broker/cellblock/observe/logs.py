@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.base.bucket import Bucket
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import LogSettings, ServerConfig
 from cellblock.base.visible import visible
@@ -204,10 +205,7 @@ class Tamed(logging.Filter):
         super().__init__()
         self._library = logging.getLogger(library)
         self._folder = folder
-        self._clock = clock
-        self._lines = float(BURST)
-        self._since = clock()
-        self._left_out = 0
+        self._bucket = Bucket(BURST, 1 / LINE_SECONDS, clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Changes the library's records, and drops those that are too many."""
@@ -215,28 +213,18 @@ class Tamed(logging.Filter):
             return True
         if record.levelno < (self._library.level or logging.WARNING):
             return False
-        if record.levelno >= logging.INFO and not self._has_room():
-            self._left_out += 1
+        if record.levelno >= logging.INFO and not self._bucket.has_room():
             return False
         text = _SESSION.sub(r"\1[redacted]", _message(record))
         if record.exc_info and record.exc_info[0] is not None:
             text += f" ({record.exc_info[0].__name__})"
         if len(text) > MAX_LIBRARY_CHARS:
             text = text[:MAX_LIBRARY_CHARS] + " [cut]"
-        if self._left_out:
-            text += f" ({self._left_out} more were left out)"
-            self._left_out = 0
+        if self._bucket.refused:
+            text += f" ({self._bucket.refused} more were left out)"
+            self._bucket.refused = 0
         record.msg, record.args = text, ()
         record.exc_info = record.exc_text = record.stack_info = None
-        return True
-
-    def _has_room(self) -> bool:
-        now = self._clock()
-        self._lines = min(BURST, self._lines + (now - self._since) / LINE_SECONDS)
-        self._since = now
-        if self._lines < 1:
-            return False
-        self._lines -= 1
         return True
 
 

@@ -18,7 +18,7 @@ from cellblock.base.raw_json import LIGHT_BYTES, MOST_VALUES, is_light, next_ste
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
-from cellblock.tools.schemas.explain import Violation, corrective_hint
+from cellblock.tools.schemas.violations import Violation, corrective_hint
 
 MOST_ESCAPES: Final = 1_500_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""

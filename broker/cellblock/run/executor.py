@@ -378,11 +378,6 @@ class Executor:
         finally:
             self._at_work -= 1
 
-    def warm_up(self) -> None:
-        """Starts the compiler, so that the first script is checked while it runs."""
-        if self._sides.checker is not None and self._settings.typecheck != "off":
-            self._sides.checker.warm_up()
-
     async def call(
         self,
         server: ServerEntry,

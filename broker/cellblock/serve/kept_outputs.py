@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.database import Away, Database, StoreError, Tables

@@ -24,6 +24,7 @@ def tree(tmp_path: Path) -> Path:
         ),
         "worker_runtime/sandbox/selftest.ts": "console.log(1);\n",
         "worker_runtime/sandbox/contexts.ts": "declare const CELLBLOCK_INNER: string; console.log(CELLBLOCK_INNER);\n",
+        "worker_runtime/sandbox/journal/journal.ts": "declare const CELLBLOCK_REST: 1; console.log(CELLBLOCK_REST);\n",
         "worker_runtime/sandbox/context/inner.ts": "const inside: number = 2; console.log(inside);\n",
         "worker_runtime/sandbox/globals/globals_table.ts": (
             'export const ALLOWED_GLOBALS = { __proto__: null, JSON: "listed" };\n'

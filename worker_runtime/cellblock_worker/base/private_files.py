@@ -44,10 +44,10 @@ class NotAFile(OSError):
         super().__init__(errno.EINVAL, "it is no file")
 
 
-def stamp_of(file: Path | str) -> Stamp | None:
-    """Returns the stamp of a file, without following a link; None when there is none."""
+def stamp_of(file: Path | str, *, follow: bool = False) -> Stamp | None:
+    """Returns the stamp of a file, without following a link unless told to; None when there is none."""
     try:
-        return _stamp(os.stat(file, follow_symlinks=False))  # noqa: PTH116 - of a text, too
+        return _stamp(os.stat(file, follow_symlinks=follow))  # noqa: PTH116 - of a text, too
     except OSError:
         return None
 

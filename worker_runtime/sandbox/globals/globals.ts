@@ -40,9 +40,6 @@ export function trimLanguage(world: typeof globalThis): void {
  * Replaces what the script may have and removes the rest, in the process's own realm. Call once, before agent code is
  * imported.
  *
- * Listeners that were put on `globalThis` before (`error`, `unhandledrejection`, `rejectionhandled`) keep working
- * for the events that Deno itself sends.
- *
  * @param core makes the timers.
  * @param dispatchEvent what there is under this name.
  */
@@ -83,22 +80,21 @@ function narrowPerformance(): object {
   return { now: () => now(performance) };
 }
 
+/** Hears what Deno reports. */
+export interface Reports {
+  fail(kind: "exception", error: unknown): void;
+  rejected(promise: Promise<unknown>, reason: unknown): void;
+  handled(promise: Promise<unknown>): void;
+}
+
 /**
  * Makes what Deno calls to report uncaught errors; it is placed on `globalThis` as `dispatchEvent`. Without it, the
  * process ends with an error of Deno's own.
- *
- * The listeners move to a target that only this function holds: what Deno keeps about them on `globalThis`, under
- * symbols, would let a script call or remove them.
  */
-export function makeDispatchEvent(): (event: unknown) => boolean {
-  const world = globalThis;
-  const target = { __proto__: EventTarget.prototype } as object;
-  const symbols = p.getOwnPropertySymbols(world);
-  for (let i = 0; i < symbols.length; i++) {
-    p.defineProperty(target, symbols[i], p.getOwnPropertyDescriptor(world, symbols[i])!);
-  }
-  const dispatch = p.uncurryThis(EventTarget.prototype.dispatchEvent);
-  // A script cannot make these: their classes are gone, and no listener of its own is ever called with one.
+export function makeDispatchEvent({ fail, rejected, handled }: Reports): (event: unknown) => boolean {
+  const typeOf = p.uncurryThis(p.getOwnPropertyDescriptor(Event.prototype, "type")!.get!);
+  const preventDefault = p.uncurryThis(Event.prototype.preventDefault);
+  // A script cannot make these: their classes are gone, and it never sees one.
   const errorEvent = ErrorEvent.prototype;
   const rejectionEvent = PromiseRejectionEvent.prototype;
   // A member's name is there in the bundle, too.
@@ -106,7 +102,13 @@ export function makeDispatchEvent(): (event: unknown) => boolean {
     dispatchEvent: (event: unknown): boolean => {
       if (typeof event !== "object" || event === null) return true;
       const kind = p.getPrototypeOf(event);
-      return kind === errorEvent || kind === rejectionEvent ? dispatch(target, event as Event) : true;
+      if (kind !== errorEvent && kind !== rejectionEvent) return true;
+      preventDefault(event);
+      const rejection = event as PromiseRejectionEvent;
+      if (kind === errorEvent) fail("exception", (event as ErrorEvent).error);
+      else if (typeOf(event) === "unhandledrejection") rejected(rejection.promise, rejection.reason);
+      else handled(rejection.promise);
+      return false;
     },
   };
   return dispatchEvent;

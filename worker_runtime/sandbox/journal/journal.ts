@@ -5,14 +5,13 @@
  * Live, what is ready waits in line, and is delivered one after the other, each when no microtask is left of the one
  * before. In a replay it is held until its event comes; after the last event the rest goes on live.
  *
+ * It is a text of its own, which is evaluated when a run needs it (`../process.ts`), before any code of a script's.
+ *
  * @module
  */
 
-import { denoCore } from "../deno_core.ts";
 import * as p from "../primordials.ts";
-import type { Kind, Run, Seam, Terms } from "../seam.ts";
-import { send, utf8 } from "../wire/channel.ts";
-import { turnOfLoop } from "../wire/pipes.ts";
+import type { Kind, Rest, Run, Terms } from "../seam.ts";
 import { EVENTS_FLUSH_CHARS, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
 import { keyStream, type NextByte, rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
@@ -32,7 +31,11 @@ interface Timer {
   native: object | undefined;
 }
 
-const { createTimer: createNative, cancelTimer: cancelNative, runMicrotasks } = denoCore();
+declare const CELLBLOCK_REST: Rest;
+
+const { core, channel, turnOfLoop, take } = CELLBLOCK_REST;
+const { createTimer: createNative, cancelTimer: cancelNative, runMicrotasks } = core;
+const { send, utf8 } = channel;
 const PromiseClass = Promise;
 const machineTime = Date.now;
 const floor = Math.floor;
@@ -169,7 +172,7 @@ function ending(): Promise<void> {
 }
 
 /** Makes a timer of the script's: Deno's own, in a journaled run the journal's. Milliseconds. */
-export function createTimer(run: () => void, ms: number): object {
+function createTimer(run: () => void, ms: number): object {
   if (!on) return createNative(run, ms, undefined, false, true);
   const delay = ms >= 1 && ms <= MAX_DELAY ? floor(ms) : 1;
   const timer: Timer = {
@@ -186,7 +189,7 @@ export function createTimer(run: () => void, ms: number): object {
 }
 
 /** Takes a timer of the script's back. */
-export function cancelTimer(timer: object): void {
+function cancelTimer(timer: object): void {
   if (!on) return cancelNative(timer);
   const { id, native } = timer as Timer;
   p.mapDelete(timers, id);
@@ -209,8 +212,7 @@ function fire(id: number): void {
   timer.run();
 }
 
-/** Gives the journal as the rest of the sandbox sees it. */
-export const journalOfProcess: Seam = {
+take({
   rehearse: rehearseJournal,
   begin: beginJournal,
   isOn: () => on,
@@ -221,7 +223,9 @@ export const journalOfProcess: Seam = {
   deliver,
   inTurn,
   ending,
-};
+  createTimer,
+  cancelTimer,
+});
 
 // ---- what is noted -------------------------------------------------------------------------------------------
 

@@ -173,6 +173,8 @@ async def _tools_of(
         section.upstream,
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
+        # They are held against their pins when all are known.
+        reviewer=Reviewer({"*": "off"}, PinStore(kept)),
         logins=kept_logins(section.auth, kept, section.http.oauth),
     )
     registry.start()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import logging
 import os
 import pkgutil
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import Code, default_file
@@ -27,6 +30,10 @@ OWN_CONFIG: Final = ("import", "install", "config", "demo", "add", "remove", "en
 
 LOADED_SECONDS: Final = 1.0
 """Sets when the collector begins in a command that goes on."""
+
+WHEN_USED: Final = ("mcp", "mcp.client", "mcp.server", "jwt", "jsonschema_rs")
+"""Names the packages whose own code is run when it is used. The SDK's import all of the SDK, and nobody asks for what
+they are; with `jwt` comes `cryptography`, and many a daemon never needs the validator."""
 
 COMPLETING: Final = "_ARGCOMPLETE"
 """Names the variable that a shell sets to ask what an unfinished command line can become."""
@@ -44,12 +51,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return with_streams(lambda: _main(arguments))
 
 
-def _build_models_when_used() -> None:
-    """Has pydantic's models built as they are first used: the SDK's, of three revisions of MCP, take an eighth of a
-    start. In a process of Cellblock's own alone."""
+class _WhenUsed(ModuleType):
+    """A package whose own code is run when the first name of it is asked for. (`importlib.util.LazyLoader` runs it for
+    an import of one of its modules, too.)"""
+
+    _lock = threading.RLock()
+    _begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        with self._lock:
+            whole: ModuleType = self
+            if not self._begun and (spec := self.__spec__) is not None and spec.loader is not None:
+                # Its own code may ask for what is not there yet.
+                self._begun = True
+                spec.loader.exec_module(self)
+                whole.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue] - as `importlib.util` does
+        if type(whole) is _WhenUsed:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(whole, name)
+
+
+def _load_when_used() -> None:
+    """Has the SDK's packages loaded and pydantic's models built as they are first used: in the packages' own code the
+    SDK imports all of itself, and it has models of three revisions of MCP; together they take a third of a start. In a
+    process of Cellblock's own alone."""
     from pydantic import BaseModel
 
     BaseModel.model_config["defer_build"] = True
+    for name in WHEN_USED:
+        if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+            package = importlib.util.module_from_spec(spec)
+            package.__class__ = _WhenUsed
+            sys.modules[name] = package
+            parent, _, child = name.rpartition(".")
+            if parent:
+                setattr(sys.modules[parent], child, package)
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -65,7 +101,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     parsed = make_parser("".join(words[:1])).parse_args(words)
     # `connect` has no models, and its client would wait for pydantic.
     if arguments is None and parsed.command != "connect":
-        _build_models_when_used()
+        _load_when_used()
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()
         parsed.config = str(default) if default.is_file() else None

@@ -27,6 +27,7 @@ from cellblock.base.state_dir import check_state_dir
 from cellblock.base.tasks import at_most, in_background, start_daemon
 from cellblock.observe.logs import logging_as_configured
 from cellblock.serve.stdio.server import stdio_front
+from cellblock_worker.base.private_files import Stamp, stamp_of
 
 if TYPE_CHECKING:
     from cellblock.serve.http.server import HttpFrontend
@@ -127,7 +128,7 @@ TAKING_OVER_SECONDS: Final = 3.0
 SETTLE_POLLS: Final = 25
 """Bounds the looks after which a file is read that never comes to rest."""
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamps = tuple[Stamp | None, ...]
 
 
 class Hangups:
@@ -250,13 +251,5 @@ class _Watch:
         if wanted and not changes:
             say("configuration: nothing has changed")
 
-    def _stamp(self) -> Stamp:
-        return tuple(_stamp_of(file) for file in (self._path, *self._files))
-
-
-def _stamp_of(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(file)  # noqa: PTH116 - half the time of Path.stat
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    def _stamp(self) -> Stamps:
+        return tuple(stamp_of(file, follow=True) for file in (self._path, *self._files))

@@ -19,8 +19,8 @@ from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.script_file import SUFFIX, KeptScript, pruned, said_of, schema_digest
 from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
 from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.tools.schemas.explain import Violation
 from cellblock.tools.schemas.validation import InputValidator
+from cellblock.tools.schemas.violations import Violation
 from cellblock.types.check.checker import Checked, TypeChecker
 
 CHECK_SECONDS: Final = 20.0

@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 
 import anyio
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import mcp_types as types
 import uvicorn
-from mcp import MCPError
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
 from starlette.middleware import Middleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send

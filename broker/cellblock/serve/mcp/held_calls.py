@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from cellblock.run.events import new_run_id

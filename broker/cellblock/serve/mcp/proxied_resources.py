@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.server.subscriptions import InMemorySubscriptionBus
+from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent, event_to_notification
 
 from cellblock.base.errors import CellblockError, ScriptError

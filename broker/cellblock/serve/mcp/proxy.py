@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.subscriptions import InMemorySubscriptionBus
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json

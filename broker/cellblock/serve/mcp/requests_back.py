@@ -11,8 +11,7 @@ import logging
 from typing import Final, Protocol, TypeVar
 
 import mcp_types as types
-from mcp import MCPError
-from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.database import StoreError
 from cellblock.run.events import new_run_id

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SCRIPTS, Catalog, ToolEntry

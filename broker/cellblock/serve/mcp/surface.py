@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import CellblockError, InvalidRequest

@@ -18,9 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

@@ -22,7 +22,7 @@ from cellblock.tools.python.signatures import Hints, InputForm, annotated_functi
 from cellblock.tools.python.tool_mark import ToolMark, mark_of
 from cellblock.tools.python.tool_results import ResultForm
 from cellblock.tools.schemas.example import CheckedSchema
-from cellblock.tools.schemas.explain import (
+from cellblock.tools.schemas.violations import (
     MAX_CHARS,
     MAX_POINTER_CHARS,
     Violation,

@@ -376,14 +376,19 @@ MAX_CHARS: Final = 1000
 """Sets the longest pattern, in characters."""
 MAX_STATES: Final = 4000
 """Sets the most automaton states, as `states` estimates them."""
-PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=256 * 1024)
-"""Holds the automaton engine; a compiled pattern takes at most 256 KiB."""
+MAX_COMPILED_BYTES: Final = 256 * 1024
+"""Sets the largest compiled pattern."""
 
 _TOKEN: Final = re.compile(
     r"\\[pP]\{[^}]{0,64}+\}|\\.|\[\^?[^\]\\]*+(?:\\.[^\]\\]*+)*+(?:\]|\\?\Z)|\{\d+(?:,\d*)?\}|.", re.DOTALL
 )
 _WIDE: Final = 10  # `.` and negated classes are a small automaton over UTF-8 bytes
 _UNICODE: Final = 300
+
+
+def pattern_options() -> jsonschema_rs.RegexOptions:
+    """Gives the automaton engine."""
+    return jsonschema_rs.RegexOptions(size_limit=MAX_COMPILED_BYTES)
 
 
 def states(pattern: str) -> int:
@@ -422,7 +427,7 @@ def _checker(pattern: str) -> jsonschema_rs.Validator | None:
         return None
     try:
         return jsonschema_rs.Draft202012Validator(
-            {"pattern": pattern}, pattern_options=PATTERN_OPTIONS, offline=True
+            {"pattern": pattern}, pattern_options=pattern_options(), offline=True
         )
     except ValueError:
         return None

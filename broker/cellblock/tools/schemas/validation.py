@@ -20,15 +20,15 @@ from cellblock.base.json import is_array, is_object, pointer_of
 from cellblock.tools.schemas.cost import (
     MAX_SCHEMA_VALUES,
     MAX_VALUES,
-    PATTERN_OPTIONS,
     Level,
     NotCheckable,
     SchemaCost,
     abridged,
     measured,
+    pattern_options,
 )
 from cellblock.tools.schemas.document import ANNOTATIONS
-from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
+from cellblock.tools.schemas.violations import UNCLEAR, Violation
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -60,11 +60,11 @@ _SIZE_KEYWORDS: Final = frozenset(
 )
 """Holds what may fail only because a part of the value was cut off."""
 _CHECKERS: Final = {
-    "draft-04": jsonschema_rs.Draft4Validator,
-    "draft-06": jsonschema_rs.Draft6Validator,
-    "draft-07": jsonschema_rs.Draft7Validator,
-    "2019-09": jsonschema_rs.Draft201909Validator,
-    "2020-12": jsonschema_rs.Draft202012Validator,
+    "draft-04": "Draft4Validator",
+    "draft-06": "Draft6Validator",
+    "draft-07": "Draft7Validator",
+    "2019-09": "Draft201909Validator",
+    "2020-12": "Draft202012Validator",
 }
 """Maps the drafts of JSON Schema, by the part of a `$schema` address that tells one."""
 
@@ -144,6 +144,8 @@ class _Compiled:
 
     def explained(self, schema: Any, value: Any, levels: list[Level]) -> Violation:
         """Says why a value of this size does not fit the schema."""
+        from cellblock.tools.schemas.explain import explain  # names the library's errors, and so loads it
+
         checker, cost = self.checker, self.cost
         if self._can_be_explained(levels):
             return explain(_native(checker.iter_errors, value), schema, value) or UNCLEAR
@@ -340,10 +342,10 @@ class InputValidator:
             return {key: copied(item) for key, item in (_with_null(items) if nullable else items).items()}
 
         return _native(
-            lambda: _CHECKERS[draft](
+            lambda: getattr(jsonschema_rs, _CHECKERS[draft])(
                 copied(root),
                 validate_formats=False,
-                pattern_options=PATTERN_OPTIONS,
+                pattern_options=pattern_options(),
                 offline=True,
                 mask="the value",
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import httpx2
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -27,7 +27,7 @@ from cellblock.tools.upstream.dispatcher import Connection, Session, Wire
 from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused
 from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
-from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
+from cellblock.tools.upstream.installs import INSTALL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.server_log import stderr_log
@@ -177,17 +177,21 @@ class Link:
             handshake: Whether `initialize` is said first.
         """
         server, bound = self._server, self._server.bounds.connect_timeout_ms / 1000
-        late, clock = "it did not answer `initialize`", asyncio.timeout(bound)
+        late = "it did not answer `initialize`"
+        clock = asyncio.timeout(bound if server.package is None else INSTALL_SECONDS + bound)
+
+        def installed() -> None:
+            # The clock may be over.
+            with contextlib.suppress(RuntimeError):
+                clock.reschedule(asyncio.get_running_loop().time() + bound)
 
         async with contextlib.AsyncExitStack() as stack:
             stderr, reading = await stack.enter_async_context(
                 stderr_log(server.log_file, server.redactor, self._note_said)
             )
             if server.package is not None:
-                self.install = Install(server.package, server.log_file.parent, reading)
+                self.install = Install(server.package, server.log_file.parent, reading, installed)
                 stack.callback(self.install.end)
-                holding = asyncio.create_task(_stopped(clock, self.install, bound))
-                stack.push_async_callback(end_tasks, holding)
             try:
                 async with clock:
                     session = await self.connected(stack, stderr, handshake=handshake)
@@ -316,13 +320,3 @@ class Link:
 
     def _note_said(self, text: str) -> None:
         self._said = text
-
-
-async def _stopped(clock: asyncio.Timeout, install: Install, bound: float) -> None:
-    """Stops the clock of a connection as long as something is installed."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(RuntimeError):
-        # The clock was not begun, or is over.
-        while install.running and install.left:
-            clock.reschedule(loop.time() + bound + POLL_SECONDS)
-            await asyncio.sleep(POLL_SECONDS)

@@ -28,7 +28,7 @@ MAX_NAME_CHARS: Final = 256
 """Caps a tool's name: MCP advises 128, and every run's modules hold it."""
 
 MAX_TEXT_CHARS: Final = 32 * 1024
-"""Caps a tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+"""Cuts a tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
 
 MAX_TOOL_BYTES: Final = 128 * 1024
 """Caps one tool's definition as JSON; the largest seen in public servers is about 30 KiB."""
@@ -43,6 +43,8 @@ MALFORMED: Final = "(malformed)"
 """Stands for the name of a tool that has none."""
 
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+TEXTS: Final = ("title", "description")
 
 LATER: Final = ("icons", "_meta")
 """Names the parts of a definition that pins of 0.1.0 do not have."""
@@ -139,10 +141,7 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
         return left_out(MALFORMED, "its name is empty" if name == "" else "its name is no text")
     if len(name) > MAX_NAME_CHARS:
         return _over(name, "its name", len(name), "characters", MAX_NAME_CHARS)
-    texts = {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
-    for key, text in texts.items():
-        if len(text) > MAX_TEXT_CHARS:
-            return _over(name, f"its {key}", len(text), "characters", MAX_TEXT_CHARS)
+    texts = {key: _cut(tool[key]) for key in TEXTS if isinstance(tool.get(key), str)}
     annotations: object = tool.get("annotations")
     given = {
         "name": name,
@@ -159,6 +158,10 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
     whole = _within_caps(name, plain | {key: part for key, part in later.items() if part}, as_task=as_task)
     # No tool is left out for what is beside it.
     return whole if isinstance(whole, ToolDefinition) else _within_caps(name, plain, as_task=as_task)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_CHARS else f"{text[:MAX_TEXT_CHARS]}…"
 
 
 def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefinition | Withheld:

@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 import anyio
 import anyio.abc
 import mcp_types as types
-from mcp import MCPError
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import (
     CallOptions,
@@ -31,6 +30,7 @@ from mcp.shared.dispatcher import (
     coerce_request_id,
     run_notify_intercept,
 )
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import mcp_param_headers
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -101,15 +101,12 @@ class Wire(Protocol):
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         """Sends a request; returns when it is written, or on its way. One is given up whose answer is cancelled."""
-        ...
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         """Sends a notification (`what` is its method) or an answer. Raises ConnectionLost."""
-        ...
 
     async def run(self, connection: Connection) -> None:
         """Reads until the connection ends."""
-        ...
 
 
 class Connection(Dispatcher[TransportContext]):
@@ -181,7 +178,14 @@ class Connection(Dispatcher[TransportContext]):
             MCPError: The server's error, or one of the classes above.
             ValueError: The request cannot be written.
         """
-        found, notes = plain((await self.request(method, dict(params or {}), opts or {})).body), list[str]()
+        try:
+            answer = await self.request(method, dict(params or {}), opts or {})
+        except MCPError as error:
+            older = repair.older_revision(error.message, error.data) if method == "initialize" else None
+            if older is None:
+                raise
+            answer = await self.request(method, {**(params or {}), "protocolVersion": older}, opts or {})
+        found, notes = plain(answer.body), [*answer.notes]
         if method == "initialize":
             self._calls_tasks = repair.calls_tasks(found.get("capabilities"))
             found = repair.greeting(found, notes)
@@ -286,9 +290,10 @@ class Connection(Dispatcher[TransportContext]):
             case Unreadable(id=None) if origin is None:
                 self.noise = message.why
                 note = f"On {self._wire.where} is what is no message: {message.why}."
-                self._on_note(note)
                 if self.version is None and len(self.notes) < MOST_NOTES:
-                    self.notes = (*self.notes, note)
+                    self._note([note])
+                else:
+                    self._on_note(note)
             case _:
                 return self._answered(message, origin)
         return False
@@ -313,7 +318,7 @@ class Connection(Dispatcher[TransportContext]):
     # ---- inside --------------------------------------------------------------------------------------
 
     def _note(self, notes: list[str]) -> None:
-        self.notes = (*self.notes, *notes)
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))
         for note in notes:
             self._on_note(note)
 
@@ -370,8 +375,8 @@ class Connection(Dispatcher[TransportContext]):
         if message.method == "notifications/progress":
             self._progressed(params)
         elif message.method == "notifications/cancelled":
-            number = params.get("requestId")
-            scope = self._handled.get(number) if isinstance(number, int | str) else None
+            number = messages.id_of(params.get("requestId"))
+            scope = self._handled.get(number) if number is not None else None
             if scope is not None:
                 scope.cancel()
         elif message.method == "notifications/message":
@@ -381,8 +386,9 @@ class Connection(Dispatcher[TransportContext]):
             self._spawn(self._on_notify, _from_server(0), message.method, message.params)
 
     def _progressed(self, params: dict[str, Any]) -> None:
-        token, progress, total = params.get("progressToken"), params.get("progress"), params.get("total")
-        pending = self._pending.get(coerce_request_id(token)) if isinstance(token, int | str) else None
+        number = messages.id_of(params.get("progressToken"))
+        progress, total = params.get("progress"), params.get("total")
+        pending = self._pending.get(coerce_request_id(number)) if number is not None else None
         if pending is None or pending.on_progress is None or not isinstance(progress, int | float):
             return
         said = params.get("message")
@@ -456,9 +462,8 @@ class Session(ClientSession):
         if call is not None:
             opts["on_progress"] = call.progress
         found = await self.connection.request(method, params, opts, call)
-        notes = (f"{found.mended[0].upper()}{found.mended[1:]}.",) if found.mended else ()
         result = ToolResult(
-            found.body, notes, null_is_value=self.protocol_version in MODERN_PROTOCOL_VERSIONS
+            found.body, found.notes, null_is_value=self.protocol_version in MODERN_PROTOCOL_VERSIONS
         )
         try:
             if result.asks_for_input and len(result.body) > messages.SMALL_BYTES:

@@ -8,7 +8,7 @@ import re
 from typing import Any, Final, cast
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.errors import (
     AuthenticationFailed,

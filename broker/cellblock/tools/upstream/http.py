@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
 
 import httpx2
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.budget import OverBudget
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
 from cellblock.tools.upstream.failures import (
     SESSION_NOT_FOUND,
@@ -40,7 +40,7 @@ from cellblock.tools.upstream.http_requests import (
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
-from cellblock.tools.upstream.wire.messages import Failure
+from cellblock.tools.upstream.wire.messages import Failure, Unreadable
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -80,7 +80,7 @@ class HttpWire:
         holding: Counts the bytes of large messages.
     """
 
-    where = "its stream of events"
+    where = "its HTTP connection"
     connection: Connection
     """Takes what comes, from the beginning of `run` on."""
 
@@ -91,27 +91,22 @@ class HttpWire:
         self._holding = holding
         self._session: str | None = None
         self._version: str | None = None
-        self._posts = set[asyncio.Task[None]]()
+        self._posts = TaskSet()
         self._listening: asyncio.Task[None] | None = None
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         if pending.method == "initialize":
             self._session = self._version = None
-        task = asyncio.create_task(self._exchange(pending, body, headers))
-        self._posts.add(task)
-        task.add_done_callback(self._posts.discard)
+        task = self._posts.start(self._exchange(pending, body, headers))
         pending.answer.add_done_callback(lambda answer: answer.cancelled() and task.cancel())
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
         if what == "notifications/cancelled" and self._version in MODERN_PROTOCOL_VERSIONS:
             return  # The end of the request's stream says it.
-        try:
-            async with self._sent("POST", body, headers) as response:
-                if response.status_code >= 400:
-                    await refusal_of(response)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(said_by(error), sent=True) from None
+        async with self._sent("POST", body, headers) as response:
+            if response.status_code >= 400:
+                await refusal_of(response)
         if what == "notifications/initialized" and self._session is not None and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
@@ -127,7 +122,7 @@ class HttpWire:
     async def close(self) -> None:
         """Tells the server that the session is over."""
         if self._session is not None:
-            with suppress(httpx2.HTTPError, TimeoutError):
+            with suppress(MCPError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS), self._sent("DELETE", None, {}):
                     pass
 
@@ -141,20 +136,10 @@ class HttpWire:
                 self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
                 del body
                 if response.status_code >= 300:
-                    pending.fail(await self._refused(response, pending))
-                    return
+                    raise await self._refused(response, pending)
                 if pending.method == "initialize":
                     self._session = response.headers.get(SESSION_HEADER)
                 await self._answer(response, pending)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            pending.sent = False
-            pending.fail(ConnectionLost(said_by(error), sent=False))
-        except httpx2.DecodingError as error:
-            pending.fail(AnswerUnreadable(str(error)))
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            pending.fail(ConnectionLost(said_by(error), sent=True))
-        except OverBudget as error:
-            pending.fail(AnswerUnreadable(str(error), too_large=True))
         except Flooding as error:
             self.connection.end(str(error))
         except MCPError as error:
@@ -168,31 +153,35 @@ class HttpWire:
         if kind == EVENTS:
             await self._answer_in_events(response, pending)
             return
-        if response.status_code == 202:
-            pending.fail(AnswerUnreadable("the server answered the request with 202 Accepted"))
+        body = (await self.whole(response)).lstrip(messages.BYTE_ORDER_MARK + b" \t\r\n")
+        if not body:
+            # It may come on the session's stream.
+            if response.status_code != 202 or self._listening is None or self._listening.done():
+                raise AnswerUnreadable(f"HTTP {response.status_code}, and nothing behind it")
             return
-        body = await self.whole(response)
-        if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
-            pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
-            return
+        if body[:1] not in (b"{", b"[") and (begin := body.find(b'{"jsonrpc"')) > 0:
+            # PHP writes its warnings there.
+            self.connection.take(Unreadable(None, f"`{messages.quoted(body[:begin])}`"))
+            body = body[begin:]
+        if kind != "application/json" and body[:1] not in (b"{", b"["):
+            raise AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`")
         await self.connection.received(body, pending)
         if not pending.answer.done():
-            pending.fail(AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`"))
+            raise AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`")
 
     async def _answer_in_events(self, response: httpx2.Response, pending: Pending) -> None:
         """Reads a request's stream of events, and goes on with it where it breaks off."""
         place = _Place()
         try:
             await self._follow(self._events(response), place, pending)
-        except (httpx2.HTTPError, httpx2.StreamError):
+        except ConnectionLost:
             if place.last is None:
                 raise
         while not pending.answer.done():
             if place.last is None or place.fruitless > MOST_RESUMED:
-                pending.fail(ConnectionLost("its stream of events ended without an answer", sent=True))
-                return
+                raise ConnectionLost("its stream of events ended without an answer", sent=True)
             await asyncio.sleep(place.retry_ms / 1000)
-            with suppress(httpx2.HTTPError, httpx2.StreamError):
+            with suppress(ConnectionLost):
                 await self._resume(place, pending)
 
     async def _resume(self, place: _Place, pending: Pending | None = None) -> int:
@@ -213,13 +202,15 @@ class HttpWire:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
-                    await self.connection.received(event.data, pending)
+                    # Some keep a stream alive by what is no message.
+                    origin = pending if event.data[:1] in (b"{", b"[") else None
+                    await self.connection.received(event.data, origin)
                     if pending is not None and pending.answer.done():
                         return
 
     async def _refused(self, response: httpx2.Response, pending: Pending) -> MCPError:
         """Makes an error of a status, with the server's words."""
-        location = response.headers.get("location")
+        location = response.headers.get("location", "nowhere")
         if response.status_code < 400:
             return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
         body = await refusal_of(response)
@@ -237,9 +228,11 @@ class HttpWire:
             )
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
-        code = failure.code if failure is not None else types.INTERNAL_ERROR
-        if code == types.INTERNAL_ERROR and status == 404:
-            code = types.METHOD_NOT_FOUND
+        if (wait := response.headers.get("retry-after", "")[:40]) and status != 401:
+            said = f"{said} (Retry-After: {wait})".strip()
+        code = types.METHOD_NOT_FOUND if status == 404 else types.INTERNAL_ERROR
+        if failure is not None and failure.code != types.INTERNAL_ERROR:
+            code = failure.code
         return HttpRefused(status, said, code=code, data=failure.data if failure else None)
 
     # ---- the session's stream ------------------------------------------------------------------------
@@ -252,7 +245,7 @@ class HttpWire:
                 status = await self._resume(place)
                 if status in (404, 405) or 300 <= status < 400:
                     return
-            except (httpx2.HTTPError, httpx2.StreamError, OverBudget, AnswerUnreadable):
+            except MCPError:
                 pass
             except Flooding as error:
                 self.connection.end(str(error))
@@ -265,7 +258,7 @@ class HttpWire:
     async def _sent(
         self, method: str, body: bytes | None, headers: Mapping[str, str]
     ) -> AsyncGenerator[httpx2.Response]:
-        """Sends an HTTP request, and gives the response unread."""
+        """Sends an HTTP request, and gives the response unread. Raises ConnectionLost."""
         given = {"accept": EVENTS if method == "GET" else f"application/json, {EVENTS}"}
         if body is not None:
             given["content-type"] = "application/json"
@@ -273,14 +266,16 @@ class HttpWire:
             given[SESSION_HEADER] = self._session
         if self._version is not None:
             given[MCP_PROTOCOL_VERSION_HEADER] = self._version
-        async with sent_within_origin(self.client, method, self.url, body, {**given, **headers}) as response:
-            yield response
+        sending = sent_within_origin(self.client, method, self.url, body, {**given, **headers})
+        with _worded():
+            async with sending as response:
+                yield response
 
     async def whole(self, response: httpx2.Response) -> bytes:
-        """Reads a body within the cap. Raises AnswerUnreadable, OverBudget."""
+        """Reads a body within the cap. Raises AnswerUnreadable, ConnectionLost."""
         parts: list[bytes] = []
         size = 0
-        with self._holding.counting() as count:
+        with _worded(), self._holding.counting() as count:
             async for chunk in unpacked(response):
                 size += len(chunk)
                 if size > self._cap:
@@ -291,9 +286,12 @@ class HttpWire:
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[Event]:
         splitter, pace = EventSplitter(), Pace()
-        with self._holding.counting() as count:
+        with _worded(), self._holding.counting() as count:
             async for chunk in unpacked(response):
-                events = splitter.feed(chunk)
+                events, tried = splitter.feed(chunk), splitter.held
+                if tried <= messages.SMALL_BYTES and chunk.rstrip().endswith(b"}"):
+                    await pace.spend(tried / MESSAGE_BYTES)
+                    events += splitter.early()
                 await pace.spend(len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
                 while events:
                     await pace.spend(1)
@@ -311,13 +309,8 @@ class SseWire(HttpWire):
         await self.post(body, headers, pending.method)
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
-        try:
-            async with sent_within_origin(
-                self.client, "POST", self.url, body, {"content-type": "application/json", **headers}
-            ) as response:
-                await _check(response)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(said_by(error), sent=True) from None
+        async with self._sent("POST", body, headers) as response:
+            await _check(response)
 
     async def run(self, connection: Connection) -> None:
         """Reads the stream until it ends."""
@@ -325,15 +318,12 @@ class SseWire(HttpWire):
         try:
             await self._follow(self._stream, _Place())
         except (Flooding, MCPError) as error:
-            connection.end(str(error))
-        except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
-            connection.end(said_by(error), cut=False)
+            connection.end(str(error), cut=not isinstance(error, ConnectionLost))
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Opens the stream, and waits until it says where to post to. Raises MCPError."""
-        headers = {"accept": EVENTS, "cache-control": "no-store"}
-        async with sent_within_origin(self.client, "GET", self.url, None, headers) as response:
+        async with self._sent("GET", None, {"cache-control": "no-store"}) as response:
             await _check(response)
             if kind_of(response) != EVENTS:
                 raise ConnectionLost("it answers with no stream of events", sent=False)
@@ -353,6 +343,21 @@ class SseWire(HttpWire):
                 yield
             finally:
                 await self._stream.aclose()
+
+
+@contextmanager
+def _worded() -> Generator[None]:
+    """Says what it comes to for a request when it cannot be sent, or its answer cannot be read."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise ConnectionLost(said_by(error), sent=False) from None
+    except httpx2.DecodingError as error:
+        raise AnswerUnreadable(str(error)) from None
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise ConnectionLost(said_by(error), sent=True) from None
+    except OverBudget as error:
+        raise AnswerUnreadable(str(error), too_large=True) from None
 
 
 async def _check(response: httpx2.Response) -> None:

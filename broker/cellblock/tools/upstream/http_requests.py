@@ -29,7 +29,8 @@ _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 async def unpacked(response: httpx2.Response) -> AsyncGenerator[bytes]:
     """Gives the body of a response. Raises httpx2.HTTPError, httpx2.StreamError."""
     said = response.headers.get("content-encoding", "").strip().lower()
-    if said in ("", "identity"):
+    if not any(coding in said for coding in ("gzip", "deflate", "compress", "br", "zstd")):
+        # Some name the characters there, or nothing that is known.
         async for chunk in response.aiter_raw():
             yield chunk
         return

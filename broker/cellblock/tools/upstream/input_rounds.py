@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
-from mcp.client.session import ClientRequestContext
+from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
+from mcp.client._input_required import run_input_required_driver
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
 from cellblock.base.raw_json import is_light
-from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.dispatcher import Session, plain
+from cellblock.tools.upstream.failures import first_of
 from cellblock.tools.upstream.outstanding import Outstanding
 from cellblock.tools.upstream.wire.messages import decoded
 from cellblock.tools.upstream.wire.repair import CARRIED, PASSED_ON
@@ -24,10 +24,6 @@ _HINT = "Call a tool that needs no user input."
 
 MAX_ROUNDS: Final = 10
 """Bounds how often one call may ask for input."""
-
-FIRST_WAIT_SECONDS: Final = 0.05
-LONGEST_WAIT_SECONDS: Final = 0.25
-"""Sets the pauses before a call that asks for nothing is sent again; they double."""
 
 TOOLS_CALL: Final = "tools/call"
 
@@ -69,15 +65,6 @@ async def ask(session: Session, call: Outstanding) -> Any:
     return await _in_rounds(session, call, call.name, call.value, read)
 
 
-async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Waits for all of them; the first that fails ends the others."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await end_tasks(*tasks)
-
-
 async def _in_rounds(
     session: Session,
     call: Outstanding,
@@ -96,15 +83,24 @@ async def _in_rounds(
         read: Makes what is returned of the result.
         earlier: Where it goes on that another process has had: the server keeps nothing of a call that asks in rounds.
     """
-    known = dict(earlier.answers) if earlier is not None else {}
-    said = earlier.result if earlier is not None else None
-    answers, state = None, None
-    wait, what = FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
+    if earlier is None:
+        found = await _sent(session, call, method, params)
+        if not found.asks_for_input:
+            return read(found)
+        result, known = decoded(found.body), dict[str, Any]()
+    else:
+        result, known = earlier.result, dict(earlier.answers)
+    what, rounds = f"{call.name} of {call.server}", list[types.InputRequiredResult]()
 
-    async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
+    def asking(result: Any) -> types.InputRequiredResult:
+        rounds.append(types.InputRequiredResult.model_validate(result, by_name=False))
+        return rounds[-1]
+
+    async def answer(key: str, asked: types.InputRequest) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
             found = cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
         else:
+            now = rounds[-1].model_dump(mode="json", by_alias=True, exclude_none=True)
             in_round = f"{call.number} {pack_round(key, now)}"
             context = ClientRequestContext(session=session, request_id=in_round)
             found = await session.dispatch_input_request(context, asked)
@@ -112,28 +108,24 @@ async def _in_rounds(
             raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)
         return found
 
-    for number in range(MAX_ROUNDS + 1):
-        if said is None:
-            more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
-            given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-            # The SDK writes into it.
-            given["_meta"] = dict(given.get("_meta") or {})
-            found = await session.ask(method, given, call)
-            if not found.asks_for_input:
-                return read(found)
-            said = decoded(found.body)
-        asking = types.InputRequiredResult.model_validate(said, by_name=False)
-        if number == MAX_ROUNDS:
-            break
-        answers, state, said = None, asking.request_state, None
-        if asking.input_requests:
-            now = asking.model_dump(mode="json", by_alias=True, exclude_none=True)
-            requests = asking.input_requests.items()
-            replies = await _together(*(answer(key, asked, now) for key, asked in requests))
-            answers, wait = dict(zip(asking.input_requests, replies, strict=True)), FIRST_WAIT_SECONDS
-        else:
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+    async def go_on(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
         if call.origin.sends is not None:
             await call.origin.sends()
-    raise ToolCallError(f"{what} asks for input without end.", hint=_HINT)
+        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+        given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+        found = await _sent(session, call, method, given)
+        return asking(decoded(found.body)) if found.asks_for_input else read(found)
+
+    try:
+        return await run_input_required_driver(
+            asking(result), dispatch=answer, retry=go_on, max_rounds=MAX_ROUNDS
+        )
+    except InputRequiredRoundsExceededError:
+        raise ToolCallError(f"{what} asks for input without end.", hint=_HINT) from None
+    except BaseExceptionGroup as error:
+        raise first_of(error) from None
+
+
+async def _sent(session: Session, call: Outstanding, method: str, params: Mapping[str, Any]) -> ToolResult:
+    # The SDK writes into it.
+    return await session.ask(method, {**params, "_meta": dict(params.get("_meta") or {})}, call)

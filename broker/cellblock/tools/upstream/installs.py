@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -90,11 +90,12 @@ class Install:
         package: Of `package_of`.
         folder: Has a file for each package, which one holds who installs it.
         stderr: What the installer says there is read from this descriptor.
+        on_end: Called when it is over.
     """
 
-    def __init__(self, package: str, folder: Path, stderr: int) -> None:
+    def __init__(self, package: str, folder: Path, stderr: int, on_end: Callable[[], object]) -> None:
         self.running = True
-        self._stderr = stderr
+        self._stderr, self._on_end = stderr, on_end
         # Its name may have a secret in it: that of a private registry.
         self._lock_file = folder / f"install-{hashlib.sha256(package.encode()).hexdigest()[:16]}.lock"
         self._lock = -1
@@ -119,6 +120,7 @@ class Install:
     def end(self) -> None:
         """Lets others install."""
         self.running = False
+        self._on_end()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from mcp import MCPError
+import mcp_types as types
 from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -26,6 +27,7 @@ from cellblock.tools.upstream.connecting import Upstream
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
+    TEXTS,
     ToolDefinition,
     admit,
     from_json,
@@ -71,6 +73,14 @@ async def list_tools(session: Session) -> Listing[ToolDefinition]:
     if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
         names = ", ".join(odd[:MAX_NAMED])
         listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
+    long = [
+        shown(one.name)
+        for one in listing.kept
+        if max(len(one.definition.get(key, "")) for key in TEXTS) > MAX_TEXT_CHARS
+    ]
+    if long:
+        names = ", ".join(long[:MAX_NAMED])
+        listing.notes.append(f"Texts of {len(long)} tools are cut at {MAX_TEXT_CHARS} characters: {names}.")
     session.connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         session.param_headers = _param_headers(listing)
@@ -99,7 +109,7 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
                 answer = await session.ask(method, {} if cursor is None else {"cursor": cursor})
                 read = page(answer.fields, key)
                 pages += 1
-                listing.notes += [note for note in read.notes if note not in listing.notes]
+                listing.notes = [*dict.fromkeys((*listing.notes, *answer.notes, *read.notes))]
                 if await _is_full(listing, read.items) or read.cursor is None or read.cursor in cursors:
                     return
                 cursor = read.cursor
@@ -114,7 +124,9 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
             f"Its {listing.what} list was not complete within {LIST_SECONDS:g} s; {pages} pages of it are used."
         )
     except MCPError as error:
-        if pages == 0:
+        # Whose tools nobody knows may have resources.
+        is_unknown = error.code == types.METHOD_NOT_FOUND and not isinstance(error, failures.HttpRefused)
+        if pages == 0 and not (is_unknown and method == "tools/list"):
             raise
         listing.notes.append(
             f"Its {listing.what} list ends at page {pages + 1}, which it refused: {error.message[:200]}."
@@ -294,49 +306,6 @@ QUIET_SECONDS: Final = 30.0
 they are forgotten."""
 
 
-class Announced:
-    """Counts the changes that a server has announced, and those that are read. Pure: times are the caller's.
-
-    Attributes:
-        count: Those that are announced.
-    """
-
-    def __init__(self) -> None:
-        self.count = self._read = self._idle_lists = 0
-        self._listed_at = 0.0
-
-    @property
-    def stale(self) -> bool:
-        """Says whether a change is announced, and not read, for which runs wait."""
-        return not self.has_read(self.count)
-
-    def has_read(self, count: int) -> bool:
-        """Says whether as many changes are read."""
-        return self._read >= count
-
-    def note(self, now: float) -> None:
-        """Takes the word of the server that its list has changed."""
-        if now - self._listed_at > QUIET_SECONDS:
-            self._idle_lists = 0
-        if self._idle_lists < MOST_IDLE_LISTS:
-            self.count += 1
-
-    def pause(self, now: float) -> float:
-        """Returns the seconds until the next list may be asked for."""
-        return max(0.0, RELIST_SECONDS - (now - self._listed_at))
-
-    def begin(self, now: float) -> int:
-        """Begins a list; returns what to give to `done`."""
-        self._listed_at = now
-        return self.count
-
-    def done(self, count: int, *, changed: bool | None = None) -> None:
-        """Ends a list; `changed` says whether it was another than the last, None that it could not be read."""
-        self._read = count
-        if changed is not None:
-            self._idle_lists = 0 if changed else self._idle_lists + 1
-
-
 class ToolList:
     """What one server is and lists, by its last word.
 
@@ -357,28 +326,33 @@ class ToolList:
     ) -> None:
         self.facts: ServerFacts | None = None
         self._server, self._prepare, self._on_change = server, prepare, on_change
-        self._announced = Announced()
+        self._announced = self._taken = self._idle_lists = 0
+        self._listed_at = 0.0
         self._changed, self._was_read = asyncio.Event(), asyncio.Event()
 
     @property
     def stale(self) -> bool:
-        """Says whether the server has announced a change of its tools that is not read yet."""
-        return self._announced.stale
+        """Says whether the server has announced a change of its tools that is not read yet, and for which runs wait."""
+        return self._taken < self._announced
 
     async def fresh(self) -> None:
         """Waits until the changes that are announced by now are read; bound it."""
-        count = self._announced.count
-        while not self._announced.has_read(count):
+        announced = self._announced
+        while self._taken < announced:
             await self._was_read.wait()
 
     def note_change(self) -> None:
         """Takes the word of the server that its list has changed."""
-        self._announced.note(asyncio.get_running_loop().time())
+        if asyncio.get_running_loop().time() - self._listed_at > QUIET_SECONDS:
+            self._idle_lists = 0
+        if self._idle_lists < MOST_IDLE_LISTS:
+            self._announced += 1
         self._changed.set()
 
-    def done(self, count: int | None = None, *, changed: bool | None = None) -> None:
-        """Ends a list as `Announced.done`; without a count, the next connection reads the list anew."""
-        self._announced.done(self._announced.count if count is None else count, changed=changed)
+    def done(self, announced: int | None = None) -> None:
+        """Ends a list, which is as new as so many announced changes; None: all, as the next connection reads it
+        anew."""
+        self._taken = self._announced if announced is None else announced
         was_read, self._was_read = self._was_read, asyncio.Event()
         was_read.set()
 
@@ -391,9 +365,9 @@ class ToolList:
         clock = asyncio.get_running_loop().time
         while True:
             await self._changed.wait()
-            await asyncio.sleep(self._announced.pause(clock()))
+            await asyncio.sleep(self._listed_at + RELIST_SECONDS - clock())
             self._changed.clear()
-            count = self._announced.begin(clock())
+            self._listed_at, announced = clock(), self._announced
             try:
                 async with asyncio.timeout(self._server.bounds.connect_timeout_ms / 1000):
                     facts = await self._read(session)
@@ -406,13 +380,13 @@ class ToolList:
                     # Nobody knows its tools now: it is asked again.
                     self._changed.set()
                 else:
-                    self.done(count)
+                    self.done(announced)
                 continue
-            is_other = facts != self.facts
-            if is_other:
-                self.facts = facts
+            self._idle_lists += 1
+            if facts != self.facts:
+                self.facts, self._idle_lists = facts, 0
                 tell(self._on_change)
-            self.done(count, changed=is_other)
+            self.done(announced)
 
     async def listen(self, session: Session) -> None:
         """Asks for the stream of changes where there is one (MCP 2026-07-28); older servers announce unasked."""

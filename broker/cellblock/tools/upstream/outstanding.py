@@ -125,7 +125,7 @@ class Routing:
     calls: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
     _last: int = 0
     _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
-    _asking: int = 0
+    _asking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ASKING))
 
     @contextmanager
     def call(
@@ -229,16 +229,13 @@ class Routing:
         async def live(key: str) -> BaseModel | types.ErrorData:
             if call.by is None:
                 return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
-            if self._asking >= MAX_ASKING:
+            if self._asking.locked():
                 return _refusal(types.INVALID_REQUEST, BUSY)
-            self._asking += 1
             try:
-                async with asyncio.timeout(ANSWER_BOUND_SECONDS):
+                async with self._asking, asyncio.timeout(ANSWER_BOUND_SECONDS):
                     return await work(call.by, key)
             except TimeoutError:
                 return _refusal(types.INVALID_REQUEST, LATE)
-            finally:
-                self._asking -= 1
 
         with _clock_stopped(call), call.origin.standing_still():
             asked = call.origin.asked

@@ -58,7 +58,7 @@ _CERTIFICATES: Final = re.compile(
     r"\bcertificate|\bCERT_|SELF_SIGNED|UNABLE_TO_(?:GET|VERIFY)|\bx509\b|\bUnknownIssuer\b", re.I
 )
 _NAMES: Final = re.compile(
-    r"ENOTFOUND|EAI_AGAIN|getaddrinfo|name resolution|Name or service not known|no such host|nodename nor servname"
+    r"\bENOTFOUND|\bEAI_AGAIN|getaddrinfo|name resolution|Name or service not known|no such host|nodename nor servname"
     r"|could not resolve|dns error|failed to lookup address",
     re.I,
 )

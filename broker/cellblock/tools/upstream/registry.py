@@ -149,7 +149,7 @@ class Registry:
         settings: Bounds.
         max_message_bytes: Caps a result.
         log_dir: For the stderr of started servers.
-        reviewer: Holds tools against their pins; None takes them as they come.
+        reviewer: Holds tools against their pins.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login, of all or of a person (`person_of`).
         on_change: Called when the catalogs have been replaced.
@@ -166,7 +166,7 @@ class Registry:
         *,
         max_message_bytes: int,
         log_dir: Path,
-        reviewer: Reviewer | None = None,
+        reviewer: Reviewer,
         refine: Callable[[str, ToolEntry], ToolEntry] = lambda _server, tool: tool,
         logins: Callable[[str, ServerConfig, str], Login | None] = lambda _server, _config, _person: None,
         on_change: Callable[[], None] = lambda: None,
@@ -234,8 +234,6 @@ class Registry:
 
     async def recall(self) -> None:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
-        if self._reviewer is None:
-            return
         for name, held in [*self._shared.items()]:
             if held.session is None or not held.session.starting or self._shared.get(name) is not held:
                 continue
@@ -281,7 +279,7 @@ class Registry:
             for name, config in wanted.items()
         }
         self._paths = self._module_paths()
-        if self._reviewer is not None and pins is not None:
+        if pins is not None:
             self._reviewer.use(pins)
         self._forget()
         for name in (*change.added, *change.changed):
@@ -452,8 +450,6 @@ class Registry:
 
     async def approved(self, sessions: Mapping[str, UpstreamSession]) -> None:
         """Takes over what was approved of these sessions' servers, by their names, since the last look."""
-        if self._reviewer is None:
-            return
         for name in [name for name in sessions if self._reviewer.approved_meanwhile(name)]:
             session, config = sessions[name], self.servers.get(name)
             if session.facts is not None and config is not None:
@@ -657,10 +653,9 @@ class Registry:
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> ServerFacts:
         # What is listed again, or for several persons, is held once.
         facts = next((held for held in self._listed(name) if held == facts), facts)
-        if self._reviewer is not None:
-            # What one person has not, others have.
-            whole = not (facts.notes or config.is_personal)
-            await self._reviewer.prepare(name, config, facts.reviewed, whole=whole)
+        # What one person has not, others have.
+        whole = not (facts.notes or config.is_personal)
+        await self._reviewer.prepare(name, config, facts.reviewed, whole=whole)
         return facts
 
     def _entry(self, name: str, held: Held, person: str | None) -> ServerEntry | None:
@@ -688,8 +683,7 @@ class Registry:
     def _forget(self, name: str | None = None) -> None:
         """Has the entry of a server made anew, or all: entries hold paths, which depend on all names, and the
         review."""
-        if self._reviewer is not None:
-            self._reviewer.forget(name)
+        self._reviewer.forget(name)
         for one in [*self._made] if name is None else [name]:
             self._made.pop(one, None)
         self._changed()

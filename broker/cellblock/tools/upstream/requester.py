@@ -45,11 +45,9 @@ class Requester(Protocol):
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
         """Hears of the progress of a call. Must neither block nor raise."""
-        ...
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Hears what the server has logged during a call. Must neither block nor raise."""
-        ...
 
 
 PAUSE_MS: Final = 600_000

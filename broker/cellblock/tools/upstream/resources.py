@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from cellblock.base.callbacks import tell

@@ -12,7 +12,7 @@ from cellblock.tools.catalog.model import CAPABILITIES, READ, ServerEntry, ToolE
 from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names
 from cellblock.tools.python.python_tools import PythonTool
 from cellblock.tools.upstream.definitions import left_out
-from cellblock.tools.upstream.pins import Review, Reviewer, fingerprint
+from cellblock.tools.upstream.pins import Reviewer, fingerprint
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.listing import ServerFacts
@@ -25,11 +25,11 @@ class ServerEntries:
     """Makes the entries of servers.
 
     Args:
-        reviewer: Holds tools against their pins; None takes them as they come.
+        reviewer: Holds tools against their pins.
         refine: As above.
     """
 
-    def __init__(self, reviewer: Reviewer | None, refine: Refine) -> None:
+    def __init__(self, reviewer: Reviewer, refine: Refine) -> None:
         self._reviewer, self._refine = reviewer, refine
 
     def of(self, name: str, config: ServerConfig, facts: ServerFacts, path: str) -> ServerEntry:
@@ -41,8 +41,7 @@ class ServerEntries:
             facts: What it is and lists.
             path: Its module path.
         """
-        listed = facts.reviewed
-        review = self._reviewer.review(name, config, listed) if self._reviewer else Review(listed)
+        review = self._reviewer.review(name, config, facts.reviewed)
         # A new tool that is left out must not take the export name of one that a script knows.
         named = {tool.name for tool in review.offered if tool.name} | {
             tool.name for tool in facts.tools if tool.name in review.known
@@ -56,14 +55,13 @@ class ServerEntries:
             if tool_name in offered and (key := config.refusal(tool_name, export)) is not None
         }
         tools = tuple(
-            self._refine(name, offered[tool_name].as_entry(export))
+            replace(
+                self._refine(name, offered[tool_name].as_entry(export)),
+                asked=config.asks_about(tool_name, export),
+            )
             for tool_name, export in exports.items()
             if tool_name in offered and tool_name not in refused
         )
-        if config.asks:
-            tools = tuple(
-                replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
-            )
         # What a person's server has beside tools is none of the profile `proxy`'s.
         is_narrowed = bool(refused) or config.asks or config.is_personal
         return ServerEntry(
@@ -102,7 +100,7 @@ class ServerEntries:
     def _other_kinds(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
         """Returns what a server has beside tools, where neither its entry nor a quarantine narrows it."""
         narrowed = config.enabled_tools not in (None, ["*"]) or config.disabled_tools
-        if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
+        if narrowed or self._reviewer.quarantines(name):
             return ()
         return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
 
@@ -110,8 +108,7 @@ class ServerEntries:
         """Returns what a script calls to read a resource, to which the entry's lists of tools apply as to a tool; with
         a quarantine none, as resources have no pins."""
         names = READ.tool_name, READ.export_name
-        quarantined = self._reviewer is not None and self._reviewer.quarantines(name)
-        if quarantined or config.refusal(*names) is not None:
+        if self._reviewer.quarantines(name) or config.refusal(*names) is not None:
             return None
         return replace(READ, asked=config.asks_about(*names), by_script=True)
 

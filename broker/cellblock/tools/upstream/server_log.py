@@ -17,6 +17,7 @@ from typing import IO, Final, TextIO
 
 import mcp_types as types
 
+from cellblock.base.bucket import Bucket
 from cellblock.base.errors import shorten
 from cellblock.base.redaction import Redactor
 from cellblock.base.visible import visible
@@ -36,7 +37,7 @@ LOOKED_AT_CHARS: Final = 64 * 1024
 """Bounds what is looked at of one message, before secrets are taken out: enough that none is cut within what is
 shown."""
 
-_LEVELS: Final[dict[str, int]] = {
+_LEVELS: Final[dict[types.LoggingLevel, int]] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "notice": logging.INFO,
@@ -50,11 +51,8 @@ _LEVELS: Final[dict[str, int]] = {
 
 def wanted_level() -> types.LoggingLevel:
     """Returns the level from which on messages are of use here; servers of MCP 2026-07-28 send none unasked."""
-    if _messages.isEnabledFor(logging.DEBUG):
-        return "debug"
-    if _messages.isEnabledFor(logging.INFO):
-        return "info"
-    return "warning" if _messages.isEnabledFor(logging.WARNING) else "error"
+    levels: tuple[types.LoggingLevel, ...] = ("debug", "info", "warning", "error")
+    return next(one for one in levels if one == "error" or _messages.isEnabledFor(_LEVELS[one]))
 
 
 class ServerLog:
@@ -68,33 +66,21 @@ class ServerLog:
     def __init__(self, server: str, redactor: Redactor) -> None:
         self._server = server
         self._redactor = redactor
-        self._room = BURST
-        self._counted_at = time.monotonic()
-        self._dropped = 0
+        self._bucket = Bucket(BURST, PER_SECOND)
 
     async def __call__(self, params: types.LoggingMessageNotificationParams) -> None:
         """Writes one message as `SERVER[LOGGER]: TEXT`; the record has them as `server` and `server_logger`, too."""
         level = _LEVELS[params.level]
-        if not _messages.isEnabledFor(level) or not self._has_room():
+        if not _messages.isEnabledFor(level) or not self._bucket.has_room():
             return
         name = shown(self._redactor.text(params.logger)) if params.logger else None
         said = params.data if isinstance(params.data, str) else json.dumps(params.data, ensure_ascii=False)
         text = visible(shorten(self._redactor.text(said[:LOOKED_AT_CHARS]), MAX_CHARS), instead=" ")
-        if self._dropped:
-            _messages.warning("%s: %d messages were dropped, too many at once", self._server, self._dropped)
-            self._dropped = 0
+        if dropped := self._bucket.refused:
+            _messages.warning("%s: %d messages were dropped, too many at once", self._server, dropped)
+            self._bucket.refused = 0
         where = f"{self._server}[{name}]" if name else self._server
         _messages.log(level, "%s: %s", where, text, extra={"server": self._server, "server_logger": name})
-
-    def _has_room(self) -> bool:
-        now = time.monotonic()
-        self._room = min(BURST, self._room + (now - self._counted_at) * PER_SECOND)
-        self._counted_at = now
-        if self._room < 1:
-            self._dropped += 1
-            return False
-        self._room -= 1
-        return True
 
 
 logger = logging.getLogger("cellblock.tools.upstream")

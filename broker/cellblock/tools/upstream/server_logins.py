@@ -1,9 +1,8 @@
-"""Says which servers OAuth is for, gives a session its login, and says what a call waits for that wants another."""
+"""Says which servers OAuth is for, and gives a session its login."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -58,38 +57,3 @@ def can_log_in(config: ServerConfig) -> bool:
     """Says whether OAuth is for this server: it has a URL, and no credentials of its own."""
     has_own = config.own_headers or any(name.lower() == "authorization" for name in config.headers)
     return config.url is not None and not has_own
-
-
-@dataclass(frozen=True, slots=True)
-class NeededLogin:
-    """Implements `base.errors.NeededLogin`.
-
-    Args:
-        server: The server's name.
-        login: What is known of its login.
-        is_ready: Says whether it is connected.
-        refused: As `mark`, of the login with which the last connection was refused; None where it was not.
-        wake: Begins to connect, where it is not.
-    """
-
-    server: str
-    login: Login
-    is_ready: Callable[[], bool]
-    wake: Callable[[], object]
-    refused: str | None = None
-
-    @property
-    def page(self) -> str | None:
-        """Gives the URL at which its person logs in, if there is a page for that."""
-        return self.login.page
-
-    async def mark(self) -> str:
-        """Returns what names the login that is not enough; empty where there is none."""
-        return await self.login.mark() if self.refused is None else self.refused
-
-    async def is_there(self, mark: str) -> bool:
-        """Says whether somebody has logged in since, and the server is connected."""
-        if await self.login.mark() in ("", mark):
-            return False
-        self.wake()
-        return self.is_ready()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
-from mcp import MCPError
 from mcp.client.session import IncomingMessage
+from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
-from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, NeededLogin, ToolCallError
 from cellblock.base.json import is_object
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
@@ -40,7 +40,6 @@ from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.resources import Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
-from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.results import ToolResult
 
@@ -242,7 +241,17 @@ class UpstreamSession:
             return None
         # Who has logged in during an attempt, or a moment after, has not been refused.
         refused = self._tried_with if self._shut_out_with else None
-        return NeededLogin(self._server.name, login, lambda: self.state is State.READY, self.wake, refused)
+
+        async def mark() -> str:
+            return await login.mark() if refused is None else refused
+
+        async def is_there(before: str) -> bool:
+            if await login.mark() in ("", before):
+                return False
+            self.wake()
+            return self.state is State.READY
+
+        return NeededLogin(self._server.name, login.page, mark, is_there)
 
     async def call(
         self,

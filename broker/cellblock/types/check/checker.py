@@ -32,9 +32,9 @@ may wait."""
 START_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
 
-IDLE_SECONDS: Final = 300.0
-"""Passes until a compiler that nobody uses is ended: a warm one holds about 40 MiB, and starting another costs a check
-0.1 s."""
+IDLE_SECONDS: Final = 10.0
+"""Passes until a compiler that nobody uses is ended: a warm one holds about 30 MiB, and starting another takes 20 ms of
+CPU beside a run."""
 
 MAX_CHECKS: Final = 1_000
 """Bounds the checks of one process: whatever it keeps of scripts that are gone goes with it."""

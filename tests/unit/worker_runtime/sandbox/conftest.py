@@ -21,26 +21,27 @@ FLAGS = (
     "--v8-flags=--disallow-code-generation-from-strings",
 )
 
-# What boot does around the agent: keeps stdout, listens for uncaught errors, then applies the globals. The
+# What boot does around the agent: keeps stdout, hears of uncaught errors, then applies the globals. The
 # agent's module is imported as a data: URL; it speaks through SEND, which is no part of the product.
 BOOT = """
 import {{ ALLOWED_GLOBALS, applyGlobals, DEVIATIONS, makeDispatchEvent }} from "{sandbox}/globals/globals.ts";
-import {{ cancelTimer, createTimer }} from "{sandbox}/journal/journal.ts";
+import {{ denoCore }} from "{sandbox}/deno_core.ts";
 const encoder = new TextEncoder();
 const write = Deno.stdout.writeSync.bind(Deno.stdout);
 const send = (kind: string, value: unknown) =>
   write(encoder.encode(JSON.stringify([kind, value]) + "\\n"));
 const describe = (error: any) => `${{error?.name}}: ${{error?.message}}`;
-for (const type of ["error", "unhandledrejection"]) {{
-  addEventListener(type, (event: any) => {{
-    event.preventDefault();
-    send("uncaught", [type, describe(event.error ?? event.reason)]);
-  }});
-}}
+const reports = {{
+  fail: (_kind: string, error: unknown) => send("uncaught", ["error", describe(error)]),
+  rejected: (_promise: unknown, reason: unknown) => send("uncaught", ["unhandledrejection", describe(reason)]),
+  handled: () => send("handled", null),
+}};
 {before}
 const now = performance.now.bind(performance);
 const start = now();
-applyGlobals({{ createTimer, cancelTimer }}, makeDispatchEvent());
+const {{ createTimer: create, cancelTimer }} = denoCore();
+const createTimer = (run: () => void, ms: number) => create(run, ms, undefined, false, true);
+applyGlobals({{ createTimer, cancelTimer }}, makeDispatchEvent(reports));
 const took = now() - start;
 const world = globalThis as any;
 const names = Reflect.ownKeys(world).map(String);

@@ -53,6 +53,7 @@ class Login(httpx2.Auth):
         self.problem: str | None = None
         self.hint = login_hint(server, page)
         self._server = server
+        self._record: LoginRecord | None = None
         self._renewing: asyncio.Task[str | None] | None = None
         self._not_before = 0.0
 
@@ -150,7 +151,12 @@ class Login(httpx2.Auth):
 
     async def _current(self) -> LoginRecord | None:
         """Returns the login as it is now."""
-        return None
+        return self._record
+
+    def _take(self, record: LoginRecord | None) -> None:
+        if record is not None:
+            self.redactor.add(record.secrets())
+        self._record = record
 
     async def _renew(self, used: str | None) -> str | None:
         """Returns another token than `used`; None where there is none to be had. May raise."""

@@ -239,6 +239,7 @@ def shown_line(text: str) -> str:
 
 
 def object_in(body: bytes) -> dict[str, Any]:
+    """Returns the JSON object that a text is; an empty one where it is none."""
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError):

@@ -69,7 +69,6 @@ class KeptLogin(Login):
     def __init__(self, server: str, store: LoginStore, redactor: Redactor, page: str | None = None) -> None:
         super().__init__(server, redactor, page)
         self._store = store
-        self._record: LoginRecord | None = None
         self._stamp: Stamp | None = None
         self._wanting: asyncio.Task[None] | None = None
 
@@ -122,11 +121,6 @@ class KeptLogin(Login):
                 logger.warning("upstream %s: %s", self._server, error)
                 return None
         return self._record
-
-    def _take(self, record: LoginRecord | None) -> None:
-        if record is not None:
-            self.redactor.add(record.secrets())
-        self._record = record
 
     async def _renew(self, used: str | None) -> str | None:
         async with self._store.locked(TOKEN_SECONDS + LOCK_GRACE_SECONDS):
@@ -205,7 +199,6 @@ class OwnCredentials(Login):
         self.hint = f"correct cellblock.auth.servers.{server} in the configuration"
         self._url = url
         self._client = client
-        self._record: LoginRecord | None = None
         self._challenge: httpx2.Response | None = None
         self._more: list[str] = []
         self._tried: set[str] = set()
@@ -237,9 +230,6 @@ class OwnCredentials(Login):
         self._challenge = httpx2.Response(401, headers=refused.headers)
         return await super().renewed(used, refused)
 
-    async def _current(self) -> LoginRecord | None:
-        return self._record
-
     async def _step_up(self, more: list[str]) -> str | None:
         try:
             token = await self._renew(None, more)
@@ -261,9 +251,8 @@ class OwnCredentials(Login):
         scopes = [*self._client.scopes, *self._more, *more]
         record, answer = await self._asked(self._challenge, client_of(self._client, secret), secret, scopes)
         tokens = tokens_in(answer)
-        self._record = record.with_tokens(tokens)
+        self._take(record.with_tokens(tokens))
         self._more += more
-        self.redactor.add(self._record.secrets())
         self.problem = None
         return tokens.access_token
 

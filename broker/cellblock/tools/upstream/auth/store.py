@@ -19,12 +19,12 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from cellblock.base.database import StoreError
-from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import NotShared, Stamp, Store
 from cellblock.base.tasks import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginStoreError
+from cellblock.tools.upstream.auth.exchange import object_in
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.definitions import file_stem
 from cellblock_worker.base.folders import InTheWay
@@ -238,18 +238,12 @@ class LoginStore:
         return self._shelf.write(self.name, text.encode(), replace=stamp is not None, only=stamp)
 
     def _envelope(self) -> dict[str, Any] | None:
+        """Returns what is on the shelf; what is damaged holds nothing."""
         with self._worded("read"):
             try:
-                data = self._shelf.read(self.name)
+                return object_in(self._shelf.read(self.name))
             except FileNotFoundError:
                 return None
-        try:
-            envelope: object = json.loads(data)
-        except (ValueError, RecursionError):
-            raise self._damaged() from None
-        if not is_object(envelope):
-            raise self._damaged()
-        return envelope
 
     def _entry(self) -> str | None:
         try:

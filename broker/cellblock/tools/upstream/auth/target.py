@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-from mcp import MCPError
+from mcp.shared.exceptions import MCPError
 
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
@@ -125,7 +125,7 @@ async def challenge_of(target: LoginTarget, bound: float) -> httpx2.Response | N
             # Some servers greet everybody, and refuse who wants to know their tools.
             with contextlib.suppress(MCPError):
                 await list_tools(session)
-    except (MCPError, ProbeEnded, TimeoutError, httpx2.HTTPError, BaseExceptionGroup) as error:
+    except (MCPError, ProbeEnded, TimeoutError, BaseExceptionGroup) as error:
         found = failures.first_of(error)
         if asking.refused is None:
             answers = isinstance(found, HttpRefused)

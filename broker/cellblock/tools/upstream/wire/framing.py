@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cellblock.tools.upstream.wire.messages import ENDS_BYTES, Unreadable, answered_id
+from cellblock.tools.upstream.wire.messages import BYTE_ORDER_MARK, ENDS_BYTES, Unreadable, answered_id, read
 
 ENDLESS: Final = 8
 """Sets how many times the cap a line must have to be taken for endless; reading on would only cost time."""
@@ -147,21 +148,28 @@ class EventSplitter:
             self.held += len(rest)
         return events
 
+    def early(self) -> list[Event]:
+        """Returns the event under way where it is a message already: some servers send no end of it."""
+        under_way = _event([*self._lines, b"".join(self._parts)]).data
+        return [] if isinstance(read(under_way), Unreadable) else self.feed(b"\n\n")
+
 
 def _event(lines: list[bytes]) -> Event:
-    data: list[bytes] = []
-    where, wait, name = None, None, b"message"
+    fields = defaultdict[bytes, list[bytes]](list)
     for line in lines:
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            data.append(value)
-        elif field == b"id":
-            where = value.decode("utf-8", "replace")
-        elif field == b"event":
-            name = value
-        elif field == b"retry":
-            digits = value.strip()[:9]
-            least = int(digits) if digits.isdigit() else LEAST_RETRY_MS
-            wait = min(max(least, LEAST_RETRY_MS), MOST_RETRY_MS)
-    return Event(data[0] if len(data) == 1 else b"\n".join(data), where, wait, name)
+        line = line.removeprefix(BYTE_ORDER_MARK)
+        # Some say that they send events, and send JSON.
+        field, _, value = (b"data", b"", line) if line.startswith(b"{") else line.partition(b":")
+        fields[field].append(value.removeprefix(b" "))
+    where, wait, name = (fields[field] for field in (b"id", b"retry", b"event"))
+    return Event(
+        b"\n".join(fields[b"data"]),
+        where[-1].decode("utf-8", "replace") if where else None,
+        _retry_ms(wait[-1]) if wait else None,
+        next(filter(None, reversed(name)), b"message"),
+    )
+
+
+def _retry_ms(said: bytes) -> int:
+    digits = said.strip()[:9]
+    return min(max(int(digits) if digits.isdigit() else 0, LEAST_RETRY_MS), MOST_RETRY_MS)

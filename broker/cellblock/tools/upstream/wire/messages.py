@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import from_json, to_json
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
 from cellblock.base.raw_json import (
     LIGHT_CONTAINERS,
     MANY_CONTAINERS,
@@ -124,8 +124,11 @@ Id = int | str
 
 _ID_AT_START: Final = re.compile(rb'\A\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_BETWEEN: Final = re.compile(rb'(?<=\})\s*(?=\{"jsonrpc")')
+"""Matches between two messages; JSON has no such place, neither in a text."""
+
 _NO_NUMBERS: Final = re.compile(rb"-?Infinity|NaN")
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class _Envelope(msgspec.Struct):
@@ -141,11 +144,11 @@ _envelope: Final = msgspec.json.Decoder(_Envelope)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answers a request. `mended` says what was no JSON in it and is replaced."""
+    """Answers a request. `notes` say what was no JSON in it and is replaced."""
 
     id: Id | None
     body: bytes
-    mended: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +190,14 @@ Message = Result | Failure | Unreadable | Request | Notification
 
 def parts(data: bytes) -> list[bytes]:
     """Returns the messages that stand on one line, in one event or in one body: one, those of a batch, or none."""
-    data = data.removeprefix(_BYTE_ORDER_MARK).strip()
+    data = data.removeprefix(BYTE_ORDER_MARK).strip()
     if data[:1] == b"[" and not has_many_containers(data):
         with suppress(msgspec.DecodeError, RecursionError):
             batch = items_of(data)
             if len(batch) < MOST_ITEMS:
                 return batch
+    if data.find(b'{"jsonrpc"', 1) > 0 and len(data) <= FEW_BYTES:
+        return _BETWEEN.split(data)
     return [data] if data else []
 
 
@@ -203,24 +208,15 @@ def read(data: bytes) -> Message:
     if has_many_containers(data):
         why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
         return Unreadable(answered_id(data, data), why, too_large=True)
-    mended = None
     try:
-        envelope = _envelope.decode(data)
+        return _message(data, ())
     except RecursionError:
         return Unreadable(answered_id(data, data), "it is nested too deeply")
-    except msgspec.DecodeError as why:
+    except (msgspec.DecodeError, UnicodeDecodeError) as why:
         try:
-            data, mended = _mended(data)
-            envelope = _envelope.decode(data)
-        except (ValueError, RecursionError):
+            return _message(*_mended(data))
+        except (msgspec.DecodeError, ValueError, RecursionError):
             return Unreadable(answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`")
-    number = _id(bytes(envelope.id))
-    try:
-        return _message(envelope, number, mended)
-    except UnicodeDecodeError:
-        return Unreadable(number, "it is not UTF-8")
-    except (msgspec.DecodeError, RecursionError) as why:
-        return Unreadable(number, f"it cannot be read: {why}")
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
@@ -250,8 +246,12 @@ def error(number: Id, code: int, message: str, data: Any = None) -> bytes:
     return written(id=number, error=said)
 
 
-def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Message:
-    if method := bytes(envelope.method):
+def _message(data: bytes, notes: tuple[str, ...]) -> Message:
+    """Reads a message that is an object. Raises what `read` catches."""
+    envelope = _envelope.decode(data)
+    number = _id(bytes(envelope.id))
+    # Some write each member that there may be, as null or empty.
+    if (method := bytes(envelope.method)) not in (b"", b"null"):
         name: object = msgspec.json.decode(method)
         if not isinstance(name, str):
             return Unreadable(None, "its method is no text")
@@ -263,16 +263,16 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
         known = given if is_object(given) else None
         return Notification(name, known) if number is None else Request(number, name, known)
     failed = bytes(envelope.error)
-    if failed and failed != b"null":
+    if failed not in (b"", b"null", b"false", b"[]", b"{}", b'""'):
         return _failure(number, failed)
     body = bytes(envelope.result)
     if not body:
-        return Unreadable(number, "it is no JSON-RPC message")
+        return Unreadable(number, f"it is no JSON-RPC message: `{quoted(data)}`")
     if not body.startswith(b"{"):
         return Unreadable(number, f"its result is no object: `{quoted(body)}`")
     if not body.isascii():
         body.decode()
-    return Result(number, body, mended)
+    return Result(number, body, notes)
 
 
 def _failure(number: Id | None, body: bytes) -> Failure:
@@ -298,29 +298,38 @@ def _id(raw: bytes) -> Id | None:
         number: object = msgspec.json.decode(raw) if raw else None
     except msgspec.DecodeError:
         return None
-    if isinstance(number, float) and number.is_integer():
-        return int(number)
-    return number if isinstance(number, int | str) and not isinstance(number, bool) else None
+    return id_of(number)
 
 
-def _mended(data: bytes) -> tuple[bytes, str]:
-    """Returns JSON in the place of what most parsers take and JSON forbids: NaN and infinities become null, half a
-    surrogate pair U+FFFD. Raises ValueError."""
+def id_of(said: object) -> Id | None:
+    """Returns an id; some write 7 as 7.0."""
+    if isinstance(said, float) and said.is_integer():
+        return int(said)
+    return said if isinstance(said, int | str) and not isinstance(said, bool) else None
+
+
+def _mended(data: bytes) -> tuple[bytes, tuple[str]]:
+    """Returns JSON in the place of what most parsers take and JSON forbids, and a sentence: NaN and infinities become
+    null, half a surrogate pair and other bytes than UTF-8 become U+FFFD, bare control characters are escaped. Raises
+    ValueError."""
     if len(data) > MENDED_BYTES or containers_in(data) > LIGHT_CONTAINERS:
         raise ValueError
+    if (text := data.decode("utf-8", "replace")).encode() != data:
+        return text.encode(), ("Bytes that are no UTF-8 became U+FFFD.",)
     said = sorted({name.decode() for name in _NO_NUMBERS.findall(data)})
-    why = f"{' and '.join(said)} is no JSON: null stands in its place"
+    why = f"{' and '.join(said)} is no JSON: null stands in its place."
     with suppress(ValueError):
         if said:
-            return to_json(from_json(data), inf_nan_mode="null"), why
+            return to_json(from_json(data), inf_nan_mode="null"), (why,)
     if len(data) > MENDED_BYTES // 4:
         raise ValueError
-    value: object = json.loads(data.decode(), parse_constant=lambda _: None)
-    if is_array(value):
-        raise ValueError
+    value: object = json.loads(text, parse_constant=lambda _: None, strict=False)
     text = json.dumps(value, ensure_ascii=False)
     spelled = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-    return spelled, why if said else "half characters became U+FFFD"
+    if not said:
+        has_halves = spelled != text.encode("utf-8", "surrogatepass")
+        why = "Half characters became U+FFFD." if has_halves else "Bare control characters were escaped."
+    return spelled, (why,)
 
 
 def decoded(body: bytes) -> Any:

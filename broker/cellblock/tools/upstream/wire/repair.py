@@ -16,7 +16,7 @@ from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_
 from cellblock.tools.upstream.wire.messages import MOST_ITEMS, decoded, fields_of, items_of
 
 OLD_REVISION: Final = "2025-03-26"
-"""Is taken where a server does not say its revision, as MCP does for requests over HTTP."""
+"""Is taken where a server does not say its revision, or one that nobody knows, as MCP does for requests over HTTP."""
 
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
@@ -47,8 +47,9 @@ def page(fields: Mapping[str, Raw], key: str) -> Page:
     if raw.startswith(b"["):
         made.items = items_of(raw)
     elif raw.startswith(b"{"):
-        # PHP writes a list that has lost an item as an object.
-        made.items = [bytes(item) for item in [*fields_of(raw).values()][:MOST_ITEMS]]
+        # PHP writes a list that has lost an item as an object; others have the names as keys.
+        members = [*fields_of(raw).items()][:MOST_ITEMS]
+        made.items = [_named(name, bytes(item)) for name, item in members]
         if made.items:
             made.notes.append(f"Its list of {key} is an object; its members were taken.")
     elif raw:
@@ -63,6 +64,10 @@ def page(fields: Mapping[str, Raw], key: str) -> Page:
     elif cursor not in (None, False, [], {}):
         made.notes.append("Its cursor is no text; what may follow is not read.")
     return made
+
+
+def _named(name: str, item: bytes) -> bytes:
+    return msgspec.json.encode({"name": name} | fields_of(item)) if item.startswith(b"{") else item
 
 
 def member(body: bytes, name: str) -> Any:
@@ -83,16 +88,27 @@ def carried(meta: object) -> bytes | None:
 
 def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """Mends the result of `initialize`."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # as `definitions` has its icons
+
     said: object = result.get("protocolVersion")
-    if not isinstance(said, str):
+    if said not in HANDSHAKE_PROTOCOL_VERSIONS:
+        notes.append(f"Its revision of MCP is none that is known; {OLD_REVISION} is taken.")
         said = OLD_REVISION
-        notes.append(f"Its revision of MCP is no text; {said} is taken.")
     return {
         "protocolVersion": said,
         "capabilities": capabilities(result.get("capabilities"), notes),
         "serverInfo": _info(result.get("serverInfo"), notes),
         **_instructions(result.get("instructions"), notes),
     }
+
+
+def older_revision(message: str, data: object) -> str | None:
+    """Returns the newest revision that a server names where it refuses its greeting: some refuse what they do not know
+    in the place of saying what they do."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # as above
+
+    said = f"{message} {data}"
+    return max((one for one in HANDSHAKE_PROTOCOL_VERSIONS[:-1] if one in said), default=None)
 
 
 def discovery(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -126,7 +142,11 @@ def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
     odd: list[str] = []
     for name, value in said.items():
         if is_object(value):
-            known[name] = _flags(value) if name in _FLAGGED else value
+            known[name] = {
+                key: one if is_object(one) else bool(one)
+                for key, one in value.items()
+                if is_object(one) or (one is not None and key in ("listChanged", "subscribe"))
+            }
             continue
         if value is True or value == []:
             known[name] = {}
@@ -134,10 +154,10 @@ def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
             odd.append(name[:_MOST_NAME])
     if odd:
         notes.append(f"Of its capabilities some are no objects: {', '.join(odd[:_MOST_ODD])}.")
-    for name in ("experimental", "extensions"):
-        if name in known:
-            known[name] = {key: one for key, one in known[name].items() if is_object(one)}
     known.pop("tasks", None)
+    if not known.keys() & _LISTED:
+        known["tools"] = {}
+        notes.append("It says nothing of what it lists; tools are asked for.")
     return known
 
 
@@ -145,15 +165,7 @@ _MOST_NAME: Final = 60
 _MOST_ODD: Final = 5
 """Bound what a note names of a server's capabilities."""
 
-_FLAGGED: Final = frozenset({"tools", "resources", "prompts"})
-
-
-def _flags(value: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: bool(one)
-        for key, one in value.items()
-        if key in ("listChanged", "subscribe") and one is not None
-    }
+_LISTED: Final = frozenset({"tools", "resources", "prompts"})
 
 
 def _info(said: object, notes: list[str]) -> dict[str, Any]:

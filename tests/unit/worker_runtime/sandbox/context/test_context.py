@@ -196,7 +196,7 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContextWorker]
     text = script.read_text(encoding="utf-8")
     begins = "function makeWeb(outer2, setTimeout) {"
     assert text.count(begins) == 1
-    said = f"{begins}outer2.say('{MADE}', 't', 'log', 'level', 'log', 'ms', 0);"
+    said = f'{begins}outer2.say("{MADE}", "t", "log", "level", "log", "ms", 0);'
     script.write_text(text.replace(begins, said), encoding="utf-8")
     with ContextWorker(bundle) as made:
         yield made

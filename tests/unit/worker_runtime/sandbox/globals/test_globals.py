@@ -47,6 +47,11 @@ def test_timers(sent: Sent) -> None:
 def test_uncaught_errors_reach_the_listeners_of_boot(run_agent: Run) -> None:
     events = run_agent(
         """
+        for (const name of ["error", "promise", "reason"]) {
+          Object.defineProperty(Object.prototype, name, { get() { SEND("an event"); } });
+        }
+        Object.defineProperty(Event.prototype, "type", { get() { SEND("an event"); } });
+        const late = Promise.reject(new Error("late"));
         setTimeout(() => { throw new TypeError("timer"); }, 0);
         queueMicrotask(() => { throw new RangeError("microtask"); });
         Promise.reject(new Error("rejection"));
@@ -58,12 +63,16 @@ def test_uncaught_errors_reach_the_listeners_of_boot(run_agent: Run) -> None:
         try { globalThis.dispatchEvent = () => {}; } catch (error) { SEND(error.name); }
         try { delete globalThis.dispatchEvent; } catch (error) { SEND(error.name); }
         await new Promise((done) => setTimeout(done, 20));
+        late.catch(() => {});
+        await new Promise((done) => setTimeout(done, 20));
         SEND("alive");
         """,
     )
+    assert ("handled", None) in events
     assert sorted(event for event in events[1:] if event[0] == "uncaught") == [
         ("uncaught", ["error", "RangeError: microtask"]),
         ("uncaught", ["error", "TypeError: timer"]),
+        ("uncaught", ["unhandledrejection", "Error: late"]),
         ("uncaught", ["unhandledrejection", "Error: rejection"]),
     ]
     assert [value for kind, value in events if kind == "sent"] == ["TypeError", "TypeError", "alive"]

@@ -321,6 +321,7 @@ def test_what_last_words_say_is_missing(said: str, told: str, monkeypatch: pytes
     all_set = ServerConfig(command="sh", env=dict.fromkeys(names, "x"))
     assert "set: check their values" in str(missing_variable(all_set, said))
     assert missing_variable(server, "Error: no API key") is None
+    assert missing_variable(server, "FileNotFoundError: [Errno 2] No such file or directory: 'a'") is None
 
 
 def test_what_a_program_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema.validators import validator_for
 
 from cellblock.tools.schemas.example import MAX_EXAMPLE_CHARS, minimal_example
-from cellblock.tools.schemas.explain import corrective_hint
 from cellblock.tools.schemas.validation import InputValidator
+from cellblock.tools.schemas.violations import corrective_hint
 from support.params import mostly
 from support.recorded_catalogs import CATALOGS, recorded
 

@@ -12,8 +12,8 @@ import pytest
 from cellblock.tools.schemas import validation
 from cellblock.tools.schemas.boxing import box_schema, boxed_field, describes_object, unbox_schema
 from cellblock.tools.schemas.example import minimal_example
-from cellblock.tools.schemas.explain import Violation
 from cellblock.tools.schemas.validation import Allowance, InputValidator
+from cellblock.tools.schemas.violations import Violation
 
 FILE: dict[str, Any] = {
     "type": "object",

@@ -124,8 +124,6 @@ def deep(depth: int) -> dict[str, Any]:
     ("raw", "cap", "value"),
     [
         ({"name": "n" * 257}, "MAX_NAME_CHARS", 256),
-        ({"name": "a", "description": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
-        ({"name": "a", "title": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
         ({"name": "a", "inputSchema": deep(80)}, "MAX_TOOL_DEPTH", 100),
         (
             {"name": "a", "inputSchema": {"type": "object", "enum": [0] * 20_000}},
@@ -297,9 +295,9 @@ def many(number: int, **fields: Any) -> list[dict[str, Any]]:
         ([many(5_000)], {}, {}, [f"t{at}" for at in range(2_000)], 0, "more than 2,000 tools"),
         # Those that are left out count, and are named up to a number.
         (
-            [[*many(500, description="d" * 100), small_tool("good")]],
+            [[*many(500, _="d" * 100), small_tool("good")]],
             {},
-            {"definitions.MAX_TEXT_CHARS": 50},
+            {"definitions.MAX_TOOL_BYTES": 60},
             ["good"],
             MAX_LEFT_OUT,
             f"{500 - MAX_LEFT_OUT} more of its tools are left out.",
@@ -325,6 +323,15 @@ async def test_a_list_without_end_or_measure_is_read_as_far_as_it_goes(
     assert len(read.left_out) == left_out
     assert note in read.notes[0]
     assert len(read.notes) < 3
+
+
+async def test_a_text_over_its_cap_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = await read_pages(
+        [[{"name": "a", "description": "d" * 32_769}, {"name": "b", "title": "d" * 32_768}]]
+    )
+    first, second = (tool.definition for tool in read.kept)
+    assert (first["description"], second["title"]) == (f"{'d' * 32_768}…", "d" * 32_768)
+    assert read.notes == ["Texts of 1 tools are cut at 32768 characters: a."]
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:

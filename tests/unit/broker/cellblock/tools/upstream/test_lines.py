@@ -40,6 +40,7 @@ from cellblock.tools.upstream.wire.framing import (
 )
 from cellblock.tools.upstream.wire.messages import (
     ENDS_BYTES,
+    MENDED_BYTES,
     MOST_ITEMS,
     Failure,
     Message,
@@ -130,6 +131,7 @@ def failed(line: bytes) -> object:
 
 
 BODY = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
+NO_ERRORS = (b"[]", b"{}", b"false", b'""')
 PING = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
 
 
@@ -152,12 +154,23 @@ PING = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
         # What no JSON is and most parsers take is mended.
         (
             json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode(),
-            Result(7, '{"a\ufffd": ["\ufffdx", "\U0001f600"]}'.encode(), "half characters became U+FFFD"),
+            Result(7, '{"a\ufffd": ["\ufffdx", "\U0001f600"]}'.encode(), ("Half characters became U+FFFD.",)),
         ),
         (
             b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}',
-            Result(7, b'{"a":null,"b":[null]}', "-Infinity and NaN is no JSON: null stands in its place"),
+            Result(7, b'{"a":null,"b":[null]}', ("-Infinity and NaN is no JSON: null stands in its place.",)),
         ),
+        (
+            b'{"id":7,"result":{"a":"caf\xe9","b":1}}',
+            Result(7, '{"a":"caf\ufffd","b":1}'.encode(), ("Bytes that are no UTF-8 became U+FFFD.",)),
+        ),
+        (
+            b'{"id":7,"result":{"a":"1\t2\x1b[0m"}}',
+            Result(7, b'{"a": "1\\t2\\u001b[0m"}', ("Bare control characters were escaped.",)),
+        ),
+        # Some write each member that there may be.
+        (b'{"id":7,"method":null,"params":null,"result":%s,"error":null}' % BODY, Result(7, BODY)),
+        *((b'{"id":7,"result":%s,"error":%s}' % (BODY, none), Result(7, BODY)) for none in NO_ERRORS),
     ],
 )
 def test_a_message_is_read(line: bytes, meant: Message) -> None:
@@ -167,6 +180,9 @@ def test_a_message_is_read(line: bytes, meant: Message) -> None:
 def test_a_batch_is_the_messages_in_it() -> None:
     assert parts(b" [%s , %s]\r" % (PING, PING)) == [PING] * 2
     assert parts(b" \r") == []
+    # Some end no line, or write lines where one message belongs.
+    whole = b'{"jsonrpc":"2.0","id":7,"result":{"a":["}{"],"b":[{"jsonrpc":"2.0"},{"jsonrpc":{}}]}}'
+    assert parts(PING + PING + b"\n" + whole) == [PING, PING, whole]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +203,7 @@ def test_what_is_no_batch_is_one_thing(line: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":7,"result":"x"}', 7),
         (b'{"result":3,"id":"seven","jsonrpc":"2.0"}', "seven"),
         (b'{"jsonrpc":"2.0","id":7,"result":{"a":', 7),
-        (b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xff"}}', 7),
+        (b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xff%s"}}' % (b"x" * MENDED_BYTES), 7),
         (b'{"jsonrpc":"2.0","id":7,"result":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 7),
         (b'{"result":' + b"[" * 100_000 + b"]" * 100_000 + b',"id":8}', 8),
         (b'{"result":[' + b"[]," * 1_500_000 + b'[]],"id":8}', 8),
@@ -236,6 +252,14 @@ def test_events_at_any_cut() -> None:
             at += step
         assert found == [b'{"a":1}', b"x\ny", b"last"]
         assert splitter.held == len(b"never: ends")
+
+
+def test_an_event_is_taken_early_where_it_is_a_message_and_then_no_more() -> None:
+    splitter, data = EventSplitter(), b'{"id":7,"result":{"a":"}"}}'
+    assert splitter.feed(b"id: 3\ndata: " + data[:-2]) == splitter.early() == []
+    assert splitter.feed(data[-2:]) == []
+    assert splitter.early() == [Event(data, "3")]
+    assert splitter.feed(b"\n\ndata: x\n\n") == [Event(b"x")]
 
 
 def test_of_events_without_data_the_last_position_is_left() -> None:
@@ -345,7 +369,7 @@ async def test_what_is_over_the_cap_is_an_error_and_is_not_held(url: str, path: 
     ],
 )
 async def test_one_coding_that_was_asked_for_is_unpacked_and_no_other(url: str, path: str, why: str) -> None:
-    with pytest.raises(httpx2.DecodingError, match=why):
+    with pytest.raises(AnswerUnreadable, match=why):
         await body_of(f"{url}/{path}")
     for plain in ("small", "deflate", "identity"):
         assert await body_of(f"{url}/{plain}") == b"x" * CAP

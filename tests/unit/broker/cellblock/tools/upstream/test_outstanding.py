@@ -259,7 +259,7 @@ async def test_a_flood_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) 
         await write(message("m"))
     written = len(caplog.records)
     assert BURST <= written < BURST * 2
-    write._room = 1.0
+    write._bucket._level = 1.0
     await write(message("m"))
     assert "messages were dropped" in caplog.records[written].getMessage()
 

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import AsyncMock, Mock
 
@@ -18,7 +20,7 @@ import pytest
 
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import end_tasks, in_background
 from cellblock.tools.upstream.failures import ConnectionLost
 from cellblock.tools.upstream.installs import Install, has_started, package_of
 from cellblock.tools.upstream.lifecycle import (
@@ -30,14 +32,20 @@ from cellblock.tools.upstream.lifecycle import (
     Lifecycle,
     State,
 )
-from cellblock.tools.upstream.listing import MOST_IDLE_LISTS, QUIET_SECONDS, RELIST_SECONDS, Announced
+from cellblock.tools.upstream.listing import (
+    MOST_IDLE_LISTS,
+    QUIET_SECONDS,
+    RELIST_SECONDS,
+    ServerFacts,
+    ToolList,
+)
 from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
 from support.http_server import OverHttp, serving
 from support.processes import descendants, name_of
-from support.virtual_time import in_virtual_time
+from support.virtual_time import in_virtual_time, virtual_time
 from support.waits import until
 
 MOMENTS = 200
@@ -321,7 +329,7 @@ async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_pa
     """It closes its stdout before it is gone, as npm does for a package that is not there."""
     config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
     with (tmp_path / "log").open("w") as log:
-        install = Install("some-server", tmp_path, log.fileno())
+        install = Install("some-server", tmp_path, log.fileno(), lambda: None)
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "given up"), install=install
         ) as wire:
@@ -418,21 +426,44 @@ def test_who_needs_the_server_waits_for_an_attempt_unless_one_failed_a_moment_ag
     assert life.wanted(200.0) == 3, "a connection that was good is no attempt that failed"
 
 
-def test_a_list_that_changes_nothing_is_waited_for_a_few_times_only() -> None:
-    announced, now = Announced(), 1_000.0
-    waited: list[bool] = []
-    for _ in range(MOST_IDLE_LISTS + 2):
-        announced.note(now)
-        waited.append(announced.stale)
-        assert announced.pause(now) == (RELIST_SECONDS if len(waited) > 1 else 0.0)
-        announced.done(announced.begin(now), changed=False)
-    assert waited == [True] * MOST_IDLE_LISTS + [False] * 2
-    announced.note(now + QUIET_SECONDS + 1)
-    assert announced.stale, "a pause makes the server's word good again"
-    count = announced.begin(now)
-    announced.note(now + QUIET_SECONDS + 2)
-    announced.done(count, changed=True)
-    assert announced.stale, "what was announced during the list is not read"
+@virtual_time
+async def test_a_list_that_changes_nothing_is_waited_for_a_few_times_only() -> None:
+    loop, says = asyncio.get_running_loop(), SimpleNamespace(during=[])
+    session: Any = SimpleNamespace(server_info=None, server_capabilities=None, instructions="one")
+    session.connection = SimpleNamespace(notes=())
+    server: Any = SimpleNamespace(bounds=SimpleNamespace(connect_timeout_ms=1_000))
+
+    async def prepare(facts: ServerFacts) -> ServerFacts:
+        for more in says.during:
+            more()
+        return facts
+
+    tools = ToolList(server, prepare, lambda: None)
+    await asyncio.sleep(RELIST_SECONDS)
+    await tools.first(session)
+    async with in_background(tools.keep(session)):
+        waited, times = list[bool](), list[float]()
+        for _ in range(MOST_IDLE_LISTS + 2):
+            tools.note_change()
+            waited.append(tools.stale)
+            await tools.fresh()
+            times.append(loop.time())
+        assert waited == [True] * MOST_IDLE_LISTS + [False] * 2
+        pauses = [after - before for before, after in pairwise(times[:MOST_IDLE_LISTS])]
+        assert pauses == [RELIST_SECONDS] * (MOST_IDLE_LISTS - 1)
+        await asyncio.sleep(QUIET_SECONDS + 2 * RELIST_SECONDS)
+        tools.note_change()
+        assert tools.stale, "a pause makes the server's word good again"
+        says.during = [tools.note_change]
+        await tools.fresh()
+        assert tools.stale, "what was announced during the list is not read"
+        says.during, session.instructions = [], "another"
+        await tools.fresh()
+        assert not tools.stale and tools.facts is not None and tools.facts.instructions == "another"
+        for _ in range(MOST_IDLE_LISTS):
+            tools.note_change()
+            assert tools.stale, "a list that was another makes the server's word good again"
+            await tools.fresh()
 
 
 # ---- which command lines install a server first, and what is a server of what they start -----------------
