@@ -23,7 +23,6 @@ import asyncio
 import json
 import math
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -101,7 +100,7 @@ async def attempt(arm: Arm, model: Model, task: dict[str, Any], folder: Path) ->
                     "text": text,
                     "failed": failed,
                     "answers": count(text),
-                    "results": count(result),
+                    "results": 0 if failed else count(result),
                 }
             )
         found["out"] += out
@@ -127,18 +126,24 @@ def interval(right: int, of: int) -> str:
 
 def row_of(arm: str, found: Sequence[dict[str, Any]]) -> list[str]:
     """The figures of an arm."""
-    means = [statistics.mean(one[name] for one in found) for name in FIGURES]
-    rights = [interval(sum(one[name] for one in found), len(found)) for name in ("first", "last")]
-    share = sum(one["results"] for one in found) / max(1, sum(one["answers"] for one in found))
-    return [arm, *rights, *(f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in means), f"{share:.0%}"]
+    sums = {name: sum(one[name] for one in found) for name in ("first", "last", "results", *FIGURES)}
+    rights = [interval(sums[name], len(found)) for name in ("first", "last")]
+    means = [sums[name] / len(found) for name in FIGURES]
+    return [
+        arm,
+        *rights,
+        *(f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in means),
+        f"{sums['results'] / max(1, sums['answers']):.0%}",
+    ]
 
 
 async def measure(options: argparse.Namespace) -> None:
     """Prints the table, and how many attempts wait for somebody's reply."""
     found: dict[str, list[dict[str, Any]]] = {}
     waiting = 0
-    arms = options.arm or [one for one in ARMS if one != "fastmcp" or FASTMCP.exists()]
-    for arm, _ in product(arms, range(options.repeats)):
+    for arm, _ in product(
+        options.arm or [one for one in ARMS if one != "fastmcp" or FASTMCP.exists()], range(options.repeats)
+    ):
         with tempfile.TemporaryDirectory(prefix="evals-", dir="/tmp") as place:
             # The world is at one place: a broker tells its user of servers that begin otherwise than before.
             folder, other = Path(place) / "world", Path(place) / "world/reference"
@@ -187,8 +192,11 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--repeats", type=int, default=1, help="attempts of each task (1)")
     arguing.add_argument("--json", type=Path, metavar="FILE", help="writes every attempt, with its turns")
     options = arguing.parse_args(arguments)
-    tasks = tomllib.loads(options.tasks.read_text("utf-8"))["task"]
-    options.tasks = [one for one in tasks if one["name"] in (options.task or [one["name"]])]
+    options.tasks = [
+        one
+        for one in tomllib.loads(options.tasks.read_text("utf-8"))["task"]
+        if one["name"] in (options.task or [one["name"]])
+    ]
     options.servers = json.loads(options.config.read_text("utf-8"))["mcpServers"] if options.config else None
     asyncio.run(measure(options))
     return 0

@@ -42,10 +42,12 @@ class Arm:
             return f"There is no tool {name}.", "", True
         client, own = self._places[name]
         result = await client.call_tool(own, arguments)
-        texts = [one.text if isinstance(one, TextContent) else f"[{one.type}]" for one in result.content]
-        text, given = "\n".join(texts), result.structured_content
-        shown = result_text(given["result"]) if given and name == SCRIPTED["cellblock"][0] else text
-        return text, "" if result.is_error else shown, result.is_error
+        text = "\n".join(
+            one.text if isinstance(one, TextContent) else f"[{one.type}]" for one in result.content
+        )
+        # Beside its result, a script's answer has what a reader should see.
+        of_script = result.structured_content if name == SCRIPTED["cellblock"][0] else None
+        return text, result_text(of_script["result"]) if of_script else text, result.is_error
 
 
 @contextlib.asynccontextmanager
@@ -70,6 +72,7 @@ async def opened(name: str, servers: dict[str, Any], folder: Path) -> AsyncGener
         serve += ["--profile", "proxy"]
     async with contextlib.AsyncExitStack() as stack:
         for prefix, entry in entries.items():
-            client = Client(StdioServerParameters.model_validate(entry))
-            await arm.add(prefix, await stack.enter_async_context(client))
+            await arm.add(
+                prefix, await stack.enter_async_context(Client(StdioServerParameters.model_validate(entry)))
+            )
         yield arm
