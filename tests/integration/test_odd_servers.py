@@ -56,6 +56,8 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
     "sse": {},
     "get": {},
     "page": {},
+    "expired": {},
+    "away": {},
     "dated": {},
     **{way: {} for way in WRITTEN},
 }
@@ -101,6 +103,7 @@ async def odd(tmp_path_factory: pytest.TempPathFactory, records: list[str]) -> A
         pytest.param("moved", ["hi Bearer key"] * 2, id="a redirect within the origin is followed"),
         pytest.param("gone", ["hi None"] * 3, id="a session that is gone is begun anew for the call"),
         pytest.param("anew", ["hi None"] * 2, id="as is one that the server does not know since its start"),
+        pytest.param("expired", ["hi None"] * 3, id="as is one whose end an error of JSON-RPC tells"),
         pytest.param("sse", ["hi None"] * 2, id="a server of the older transport is found by its 405"),
         pytest.param("get", ["hi None"] * 2, id="as is one that has no POST there"),
         pytest.param("silent", ["hi"], id="one that names no capability is asked for tools"),
@@ -162,6 +165,7 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
 @pytest.mark.parametrize(
     ("way", "told"),
     [
+        ("alive", "On its HTTP connection is what is no message: it is no JSON-RPC message: `busy`."),
         ("silent", "It says nothing of what it lists; tools are asked for."),
         ("strange", "Its revision of MCP is none that is known; 2025-03-26 is taken."),
         ("keyed", "Its list of tools is an object; its members were taken."),
@@ -174,12 +178,15 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     ],
 )
 def test_what_is_odd_about_one_is_told_with_it(odd: Broker, way: str, told: str) -> None:
-    assert odd.catalog.servers[way].warnings == (told,)
+    warnings = odd.catalog.servers[way].warnings
+    assert told in warnings and len(warnings) == (2 if way == "alive" else 1)
 
 
 async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:
     why = odd.catalog.unavailable["elsewhere"]
     assert "HTTP 308" in why and "http://127.0.0.2:9/mcp, which is not followed" in why
+    why = odd.catalog.unavailable["away"]
+    assert "HTTP 405; it said: it wants messages at another origin: http://127.0.0.2:9/post" in why
 
 
 async def test_letters_of_all_scripts_stay_in_the_names_of_tools(odd: Broker) -> None:

@@ -1,9 +1,9 @@
 """Servers over HTTP that are odd in one way, in the process of a test.
 
 `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410, `anew` with what the
-SDK of TypeScript says after a start; `sse` and `get` know the older transport alone, and say 405 or 404 to others;
-`page` sends a page where an answer belongs; `dated` refuses revisions that it does not know; those of `WRITTEN` write
-their answers in another form.
+SDK of TypeScript says after a start, `expired` with an error of JSON-RPC; `sse` and `get` know the older transport
+alone, and say 405 or 404 to others; `away` wants its messages at another origin; `page` sends a page where an answer
+belongs; `dated` refuses revisions that it does not know; those of `WRITTEN` write their answers in another form.
 """
 
 import json
@@ -16,12 +16,14 @@ REFUSED: dict[str, tuple[int, dict[str, str]]] = {
     "elsewhere": (308, {"location": "http://127.0.0.2:9/mcp"}),
     "sse": (405, {}),
     "get": (404, {}),
+    "away": (405, {}),
 }
 """The status and the headers with which whatever is posted to `/mcp` is answered."""
 
 FORGOTTEN = {
     "gone": (410, b""),
     "anew": (400, b'{"error": {"code": -32000, "message": "Bad Request: Server not initialized"}}'),
+    "expired": (200, b'{"error": {"code": -32602, "message": "Invalid params: Invalid or expired session"}}'),
 }
 """The answer to who calls in a session that is over."""
 
@@ -47,7 +49,11 @@ WRITTEN: dict[str, tuple[int, dict[str, str], bytes]] = {
     ),
     # The length is of more than comes, so that the stream stays open.
     "unended": (200, EVENTS | {"x_more": "2"}, b"data: %s"),
-    "alive": (200, EVENTS, b"\xef\xbb\xbf: hello\n\ndata: ping\n\nevent:\ndata: %s\n\n"),
+    "alive": (
+        200,
+        EVENTS,
+        b"\xef\xbb\xbf: hello\n\ndata: ping\n\nevent: error\ndata: busy\n\nevent:\ndata: %s\n\n",
+    ),
     "unlike": (200, EVENTS, b"%s\n\n"),
 }
 """The status, the headers and the body, around the message, of each answer."""
@@ -62,6 +68,12 @@ def odd_http(way: str) -> type[OverHttp]:
 
         def do_DELETE(self) -> None:
             self.answer(200)
+
+        def do_GET(self) -> None:
+            if way == "away":
+                self.answer(200, b"event: endpoint\ndata: http://127.0.0.2:9/post\n\n", **EVENTS)
+            else:
+                super().do_GET()
 
         def do_POST(self) -> None:
             asked = json.loads(self.body())
@@ -83,7 +95,7 @@ def odd_http(way: str) -> type[OverHttp]:
             elif method != "tools/call":
                 self.reply(asked, {"error": {"code": -32601, "message": "no such method"}})
             elif way in FORGOTTEN and self.headers.get("mcp-session-id") not in sessions:
-                self.answer(*FORGOTTEN[way])
+                self.answer(*FORGOTTEN[way], content_type="application/json")
             elif way == "page":
                 self.answer(200, b"<html><h1>Log in</h1></html>", content_type="text/html")
             else:

@@ -88,12 +88,12 @@ async def _discovers(session: Session) -> bool:
     """
     try:
         await session.discover()
-    except ConnectionLost:
-        raise
     except MCPError as error:
         said: object = error.data.get("supported") if is_object(error.data) else None
         supported = said if is_array(said) and error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
-        if supported and not any(one in KNOWN_PROTOCOL_VERSIONS for one in supported):
+        if isinstance(error, ConnectionLost) or (
+            supported and not any(one in KNOWN_PROTOCOL_VERSIONS for one in supported)
+        ):
             raise
         return False
     except (ValidationError, RuntimeError):
@@ -232,8 +232,11 @@ class Link:
             self.ended.clear()
             try:
                 sse = await self._sse(stack, wire.url, wire.client)
-            except MCPError:
-                raise refused from None
+            except MCPError as error:
+                said = (
+                    f"{refused.said} {error.message}" if isinstance(error, ConnectionLost) else refused.said
+                )
+                raise HttpRefused(refused.status, said.strip()) from None
             return await self._agreed(stack, sse, handshake=True)
 
     async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:

@@ -201,9 +201,9 @@ class HttpWire:
         async with aclosing(stream) as events:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
-                if event.data and event.name == b"message":
-                    # Some keep a stream alive by what is no message.
-                    origin = pending if event.data[:1] in (b"{", b"[") else None
+                if event.data and event.name in (b"message", b"error"):
+                    # Some keep a stream alive by what is no message, or say so what is wrong.
+                    origin = pending if event.name == b"message" and event.data[:1] in (b"{", b"[") else None
                     await self.connection.received(event.data, origin)
                     if pending is not None and pending.answer.done():
                         return

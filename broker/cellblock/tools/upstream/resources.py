@@ -67,10 +67,9 @@ def _admitted(model: type[Entry], item: bytes) -> tuple[str, int, Entry] | Withh
     for text, most in (*texts, (entry.description, MAX_TEXT_CHARS), (key, MAX_KEY_CHARS)):
         if text is not None and len(text) > most:
             return left_out(entry.name, f"one of its texts has over {most} characters")
-    if isinstance(entry, types.Prompt):
-        # A prompt is asked for by its name.
-        return key, len(item), entry
-    return key, len(item), entry.model_copy(update={"name": visible(entry.name)})
+    # A prompt is asked for by its name.
+    is_prompt = isinstance(entry, types.Prompt)
+    return key, len(item), entry if is_prompt else entry.model_copy(update={"name": visible(entry.name)})
 
 
 def _read(model: type[BaseModel], item: bytes) -> Any:
