@@ -194,8 +194,9 @@ def build(root: Path, out: Path) -> None:
 def _loaded(bundle: str, given: dict[str, str], imports: str = "") -> str:
     """Return the module that runs a bundle without imports and exports, which finds each of some values by its name."""
     # In single quotes, of which a bundle has few: each escape takes Deno and V8 time. All is ASCII, as in JavaScript.
-    text = ascii(_function(bundle, given))
-    return LOADER.format(imports=imports, text=text, values=", ".join(given.values()))
+    return LOADER.format(
+        imports=imports, text=ascii(_function(bundle, given)), values=", ".join(given.values())
+    )
 
 
 def _function(bundle: str, parameters: Iterable[str]) -> str:

@@ -237,17 +237,23 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
             "No output schema defined by the upstream server. Inspect the return value in your script"
         )
 
-        assert (await run(client, script("text.length")))["result"] > 0
+        # The result, and of what the description had what is known better.
+        answer = await ask(client, "codemode.run", code=script("text.length"))
+        assert re.fullmatch(
+            r"\d+\n\ndeclarations:\neverything\.get_env\(…\): Promise<JsonText<\{.*due: string.*\}>>\n//.*",
+            answer,
+        )
+        assert re.fullmatch(r"\d+", await ask(client, "codemode.run", code=script("text.length + 1")))
 
         # Same session, at once: the type is there.
         typed = await ask(client, "search_tools", query="environment variables", limit=1)
         assert 'declare module "@codemode/servers/everything"' in typed
-        assert "JsonText<" in typed and "due: string" in typed and "Observed from 1 result" in typed
+        assert "JsonText<" in typed and "due: string" in typed and "Observed from 2 results" in typed
         inspected = json.loads(await ask(client, "inspect_tool", tool_name="get-env"))
         assert inspected["name"] == "mcp__everything__get-env"
         assert inspected["outputSchema"] is None and "observedOutputSchema" in inspected["note"]
         assert {"name", "due"} <= set(inspected["observedOutputSchema"]["contentSchema"]["properties"])
-        assert inspected["output"]["samples"] == 1
+        assert inspected["output"]["samples"] == 2
         (server,) = json.loads(await ask(client, "list_servers"))["servers"]
         assert server["module"] == "@codemode/servers/everything"
 

@@ -420,6 +420,15 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("const { rows } = await p.states({}); rows.sort((a, b) => a.mode - b.mode);", "localeCompare"),
         ("const b = await p.busy({}); Object.keys(b.days || {}).length;", "JSON.parse(b).days"),
         ("const { users } = await p.numbers({}); users?.length ?? 0;", "It has: data, meta."),
+        (
+            "const u = await p.teams({}); const all = Array.isArray(u) ? u : []; all.length;",
+            "the member that has",
+        ),
+        (
+            "let u; try { u = JSON.parse(await p.list_users({})); } catch { u = {}; } u;",
+            "Use the value as it is.",
+        ),
+        ("const e = await p.events({}); e.rows.filter((r) => r.at > Date.now() - 1).length;", "Date.parse("),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -467,6 +476,7 @@ async def test_that_there_is_more_is_told(broker: Broker, code: str, is_told: bo
     [
         ("'seen: ' + [u]", True),
         ("`Dear ${u.nobody}`", True),
+        ("String(null)", True),
         ("'it is not undefined'", False),
         ("String(u.result[0].name)", False),
     ],
@@ -542,6 +552,8 @@ async def test_another_verb_is_not_suggested(broker: Broker, wanted: str) -> Non
     "code",
     [
         "const u = await p.list_users({}); (u.result ?? u).length;",
+        "const u = await p.teams({}); let v; try { v = JSON.parse(u); } catch { v = u; } v.teams.length;",
+        "const { rows } = await p.invoices({}); rows.filter((r) => r.amount > 5).length;",
         "let s = await p.states({}); s = s.rows.length; const n = 2 * s; n;",
         "const w = { on: 1 }; (await p.states({})).rows.reduce((n, r) => n + (w[r.state] ?? 0), 0);",
         "const w = { on: 1 }; (await p.states({})).rows.map((r) => (r.state in w ? 1 + w[r.state] : 0));",

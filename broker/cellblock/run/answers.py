@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from cellblock.base.json import is_array, is_object
 from cellblock.tools.catalog.model import ResultKind, ServerEntry, ToolEntry, ToolOutput
@@ -26,10 +26,12 @@ _MORE: Final = re.compile(
     rb'\s*+:\s*+(?:true|[1-9]|\\*"[^"\\])'
 )
 _PAGE: Final = re.compile(rb'"(?:current_?[pP]age|page|page_?[nN]umber)\\*"\s*+:\s*+(\d{1,9})\b')
-_PAGES: Final = re.compile(rb'"(total_?[pP]ages|page_?[cC]ount|last_?[pP]age)\\*"\s*+:\s*+(\d{1,9})\b')
+_PAGES: Final = re.compile(rb'"(total_?[pP]ages|page_?[cC]ount|last_?[pP]age|pages)\\*"\s*+:\s*+(\d{1,9})\b')
+
+_TOTAL: Final = re.compile(rb'"(?:count|total(?:_?(?:[cC]ount|[iI]tems|[rR]esults))?)\\*"')
 
 MAX_INPUT_BYTES: Final = 64 * 1024
-"""Bounds the bytes of one input that are looked at, in 2 ms."""
+"""Bounds the bytes of one input, or of an answer with a total, that are looked at, in 2 ms."""
 
 MADE_TEXT: Final = re.compile(
     r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
@@ -39,6 +41,9 @@ alone may be meant: a type."""
 
 _MADE: Final = (b"[object ", b"NaN", b"undefined")
 """Are in each such text: most inputs have none of them, which is found out in no time."""
+
+_NULL: Final = b'"null"'
+"""Is in an input in which null has become a text."""
 
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""
@@ -51,6 +56,7 @@ _Place = tuple[_Tool, tuple[str, ...]]
 
 _THROUGH: Final = ""
 _NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
+_BOOLEAN: Final = re.compile(rb"true|false")
 _SECONDS: Final = re.compile(rb"[1-9]\d{8,9}(?:\.\d{1,9})?")
 """Fits times in seconds from 1973 on; as milliseconds, they are of the first months of 1970."""
 
@@ -68,6 +74,62 @@ COMPARED: Final = re.compile(r"""\.([A-Za-z_$][\w$]*+)\s?={2,3}\s?(["'])([^"'\\\
 
 MAX_COMPARED: Final = 50
 """Bounds the comparisons of one script that are looked at."""
+
+MIN_OF_FEW: Final = 10
+"""Sets the least texts of a field that, as there are at most `MAX_FEW` of them, are likely all that it can have."""
+
+MAX_FEW: Final = 6
+
+OF_VALUES: Final = (
+    (
+        re.compile(r"\((\w++), ?(\w++)\) ?=> ?\1\.(?P<field>[\w$]++) ?- ?\2\.(?P=field)(?![\w$.])"),
+        "nulls",
+        "is null in some results, and ordered as 0",
+        "Leave these out first, or give a default: `(a.{0} ?? Infinity) - …`.",
+    ),
+    (
+        re.compile(r"=> ?\w++ ?\+ ?\w++\.(?P<field>[\w$]++), ?0\) ?/ ?[\w$.]++(?<=\.length)"),
+        "nulls",
+        "is null in some results, and counts as 0 in the average",
+        "Leave these out first: `.filter((one) => one.{0} !== null)`.",
+    ),
+    (
+        re.compile(r"new Date\(\w++(?:\[\w++\])?\.(?P<field>[\w$]++)\)(?:\.getTime\(\))? ?(?:<|- )"),
+        "nulls",
+        "is null in some results, of which `new Date` makes 1970",
+        "Leave these out first: `one.{0} !== null && …`.",
+    ),
+    (
+        re.compile(r"\.(?P<field>[\w$]++) ?(?:===? ?(?:\"\"|'')|=== ?undefined\b)"),
+        "no empty text",
+        "is null where there is nothing, and never empty or undefined",
+        "Compare with null: `one.{0} === null`.",
+    ),
+    (
+        re.compile(r"(?:=>|\bif ?\(|&&|\|\|) ?!?\w++\.(?P<field>[\w$]++) ?(?:\)|&&|\|\||\?[^?.])"),
+        "booleans",
+        "is the text 'true' or 'false', and both count as true",
+        "Compare it: `one.{0} === 'true'`.",
+    ),
+)
+"""Lists what is done with fields that is wrong where they have such values: how it is written, the values, what is
+wrong, and what to write."""
+
+
+def asks_of_values(code: str) -> bool:
+    """Says whether values of this run can show that a script does something wrong."""
+    return any(pattern.search(code) for pattern in (COMPARED, *(row[0] for row in OF_VALUES)))
+
+
+class ValueNote(NamedTuple):
+    """Holds what is wrong, or in vain, with what a script does with a field: where, what, what to do, and the text that
+    no result has. `is_wrong`: it is no matter of what was meant."""
+
+    at: int
+    message: str
+    hint: str
+    absent: str
+    is_wrong: bool
 
 
 class Answers:
@@ -111,6 +173,8 @@ class Answers:
 
     def sent(self, tool: str, body: bytes) -> None:
         """Notes an input that has the text of an object, or of a missing value, in it."""
+        if _NULL in body:
+            self.inputs.setdefault(_NULL.decode(), tool)
         if not any(one in body for one in _MADE):
             return
         made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
@@ -120,13 +184,34 @@ class Answers:
     def unread(self) -> list[tuple[str, str]]:
         """Gives the tools whose last answer said that there is more, each with the member that says so."""
         told: list[tuple[str, str]] = []
-        for (_, tool), ends in self._ends.items():
+        for of, ends in self._ends.items():
+            tool = of[1]
             more, page, pages = _MORE.search(ends), _PAGE.search(ends), _PAGES.search(ends)
             if more is None and page is not None and pages is not None and int(page[1]) < int(pages[2]):
                 more = pages
             if more is not None:
                 told.append((tool, more[1].decode()))
+            elif (total := self._total_beyond(of)) is not None:
+                told.append((tool, total))
         return told
+
+    def _total_beyond(self, tool: _Tool) -> str | None:
+        """Gives the member in which the only answer of a tool, a small one, says that its one list is not all."""
+        bodies = [body for of, body in self._bodies or () if of == tool]
+        if len(bodies) != 1 or len(bodies[0]) > MAX_INPUT_BYTES or _TOTAL.search(bodies[0]) is None:
+            return None
+        value = _parsed(bodies[0])
+        value = _parsed(value) if isinstance(value, str) else value
+        members = value.items() if is_object(value) else ()
+        sizes = [len(one) for _, one in members if is_array(one)]
+        totals = [(name, one) for name, one in members if _TOTAL.fullmatch(f'"{name}"'.encode())]
+        if len(sizes) != 1 or len(totals) != 1 or not isinstance(totals[0][1], int):
+            return None
+        return totals[0][0] if 0 < sizes[0] < totals[0][1] else None
+
+    def has(self, server_id: str, tool: str) -> bool:
+        """Says whether a tool has answered."""
+        return (server_id, tool) in self._kinds
 
     def may_have(self, field: str, tool: _Tool | None = None) -> bool:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
@@ -137,7 +222,13 @@ class Answers:
         """Says whether the fields of this name had such values as `WRITTEN` counts with (`types.check.misuse`)."""
         if what == "seconds":
             return _all_fit(_SECONDS, self._found(rb'"%s\\*"\s*+:\s*+(-?\d[\d.]*+)' % _written(field)))
+        if what == "nulls":
+            return bool(self._found(rb'"%s\\*"\s*+:\s*+(null)\b' % _written(field)))
         found = self._found(_texts_of(field))
+        if what == "no empty text":
+            return self.holds(field, "nulls") and b"" not in found
+        if what == "booleans":
+            return _all_fit(_BOOLEAN, found)
         if what == "words":
             return bool(found) and not any(map(_NUMBER.fullmatch, found))
         if what == "zones":
@@ -148,18 +239,39 @@ class Answers:
         are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
         return not are_alike and all(map(_NUMBER.fullmatch, found))
 
-    def spelt_otherwise(self, code: str) -> list[tuple[int, str, str, str]]:
-        """Gives the comparisons of a script with a text that no result had in that field but for case and punctuation:
-        where each is, the field, the text, and how results have it."""
-        told: list[tuple[int, str, str, str]] = []
-        for match in islice(COMPARED.finditer(code), MAX_COMPARED):
+    def of_values(self, code: str) -> list[ValueNote]:
+        """Gives what a script does with a field that is wrong, or in vain, as results of this run have it."""
+        told: list[ValueNote] = []
+        compared = [*islice(COMPARED.finditer(code), MAX_COMPARED)]
+        for match in compared:
             field, text = match[1], match[3]
             alike = self._spelt(field).get(letters(text), ())
-            had = min(alike, default="") if text not in alike else ""
+            had = [*sorted(alike)[:1]] if text not in alike else []
+            is_alike, found = bool(had), self._found(_texts_of(field))
+            if not alike and len(found) >= MIN_OF_FEW:
+                had = sorted(one.decode("utf-8", "replace") for one in {*found})
+                asked = {one[3] for one in compared if one[1] == field}
+                had = had if len(had) <= MAX_FEW and asked.isdisjoint(had) else []
             # A script may have both, or give the field other texts itself.
-            own = rf"""(["'`]){re.escape(had)}\1|\b{re.escape(field)}(?:\s?(?::|=(?!=))|\W{{1,3}}to\w{{0,6}}Case)"""
+            quoted = "|".join(map(re.escape, had))
+            own = (
+                rf"""(["'`])(?:{quoted})\1|\b{re.escape(field)}(?:\s?(?::|=(?!=))|\W{{1,3}}to\w{{0,6}}Case)"""
+            )
             if had and re.search(own, code) is None:
-                told.append((match.start(1), field, text, had))
+                said = f"No result of this run has '{text}' in `{field}`."
+                has = " or ".join(f"'{one}'" for one in had)
+                told.append(ValueNote(match.start(1), said, f"Results have {has}.", text, is_alike))
+        for pattern, what, said, hint in OF_VALUES:
+            for match in islice(pattern.finditer(code), MAX_COMPARED):
+                field = match["field"]
+                # What is named elsewhere, too, may be asked for there.
+                if code.count(field) == match[0].count(field) and self.holds(field, what):
+                    is_wrong = what == "booleans"
+                    told.append(
+                        ValueNote(
+                            match.start("field"), f"`{field}` {said}.", hint.format(field), "", is_wrong
+                        )
+                    )
         return told
 
     def _spelt(self, field: str) -> dict[str, set[str]]:

@@ -238,7 +238,7 @@ class Executor:
         self._discovery, self._outputs = DiscoveryCache(), outputs
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
-        self._sides = SideChecks(checker)
+        self._sides = SideChecks(checker, learner.wait_until_learnt)
         self._policy = policy
         self._events = events
         self._keeper = keeper

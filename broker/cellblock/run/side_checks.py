@@ -17,7 +17,7 @@ from weakref import WeakMethod
 
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
-from cellblock.run.answers import COMPARED, Answers
+from cellblock.run.answers import Answers, asks_of_values
 from cellblock.run.plan import Plan
 from cellblock.run.response import Diagnostic
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
@@ -51,6 +51,9 @@ MAX_TRIES: Final = 4
 """Bounds the checks of one script that begin while it runs: one, and one more each time that a tool has answered with a
 text that nobody expected."""
 
+LEARN_SECONDS: Final = 0.1
+"""Bounds how long a response waits until the first answers of a tool are looked at."""
+
 Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
 _ANY: Final = re.compile(r"\bany\b")
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
@@ -76,10 +79,14 @@ class SideChecks:
 
     Args:
         checker: Asks the compiler; None where type checking is switched off.
+        learnt: Waits, at most so many seconds, until the results so far are looked at.
     """
 
-    def __init__(self, checker: TypeChecker | None) -> None:
+    def __init__(
+        self, checker: TypeChecker | None, learnt: Callable[[float], Awaitable[None]] | None = None
+    ) -> None:
         self.checker = checker
+        self.learnt = learnt
         self._kept: OrderedDict[_Key, PastCheck] = OrderedDict()
         self._held: Counter[int] = Counter()
         self._tools = 0
@@ -211,6 +218,7 @@ class SideCheck:
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         kept = owner.kept(self._key(_KNOWN))
         self._tries: dict[frozenset[tuple[str, str]], _Try] = {}
+        self._tasks: list[asyncio.Task[None]] = []
         self._assumed: list[Assumed] | None = None
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
@@ -218,7 +226,7 @@ class SideCheck:
         keeps = (
             kept is None
             or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
-            or COMPARED.search(self.code) is not None
+            or asks_of_values(self.code)
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
@@ -245,6 +253,23 @@ class SideCheck:
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
             await asyncio.wait([check.task], timeout=most_seconds)
         return check.outcome
+
+    async def learn(self) -> None:
+        """Has the script checked anew where this run has answers of tools of which nothing was known: against what
+        these are like."""
+        checker, learnt = self._owner.checker, self._owner.learnt
+        first = [
+            (server, tool, was)
+            for server, tool, was in self._assumed or ()
+            if (was is None or not was.samples) and self.answers.has(server.server_id, tool.tool_name)
+        ]
+        if checker is None or learnt is None or not first:
+            return
+        await learnt(LEARN_SECONDS)
+        outputs = checker.declarations.outputs(self._principal)
+        if any(_version(was) != _version(outputs(server, tool)) for server, tool, was in first):
+            self._tries.clear()
+            self._assumed = None
 
     async def certain(self) -> Checked:
         """Gives what is found against types as they are, where an open object may have anything beside what is
@@ -326,9 +351,9 @@ class SideCheck:
             check.found = PastCheck(self._servers, assumed, revision, checked)
             self._owner.keep(key, check.found)
 
-        mine = sum(one.task is not None and not one.task.done() for one in self._tries.values())
-        check.is_alone = self._owner.under_way == mine
+        check.is_alone = self._owner.under_way == sum(not task.done() for task in self._tasks)
         check.task = self._owner.spawn(work)
+        self._tasks += [] if check.task is None else [check.task]
         if check.task is None:
             check.gave_up = Checked(gave_up="too many scripts wait for the compiler")
 
@@ -350,5 +375,5 @@ def _version(output: ToolOutput | None) -> object:
     """Gives what of an answer about an output makes its types."""
     if output is None:
         return None
-    is_certain = output.samples != 1
+    is_certain = output.samples != 1 or output.source != "observed"
     return output.source, output.version, is_certain, output.document is not None, output.text, output.result

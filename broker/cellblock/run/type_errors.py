@@ -13,7 +13,7 @@ from typing import Final
 
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import COMPARED, MADE_TEXT
+from cellblock.run.answers import MADE_TEXT, ValueNote, asks_of_values
 from cellblock.run.failure import CORRECT_IT
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
@@ -122,6 +122,7 @@ class TypeErrors:
     ) -> RunResponse:
         """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
         is known soon. What is found too late for its client's last response could never be told."""
+        await side.learn()
         hold = self.check_seconds if is_last or self._given is not None else HOLD_SECONDS
         found = await (
             self._of_success(response, side, hold)
@@ -147,16 +148,16 @@ class TypeErrors:
         if self._checker is None or not side.is_about_tools:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
-        look = partial(side.answers.spelt_otherwise, side.code)
-        spelt = await asyncio.to_thread(look) if COMPARED.search(side.code) else []
+        look = partial(side.answers.of_values, side.code)
+        of_values = await asyncio.to_thread(look) if asks_of_values(side.code) else []
         told += _of_pages(side)
         if checked is None:
             side.tell_later(partial(_late, side))
-            return told + [_of_spelling(side, *one) for one in spelt[:MAX_SHOWN]]
+            return told + [_of_value(side, one) for one in of_values[:MAX_SHOWN]]
         missed = await _missed(checked, side)
         # Of one that a declared enum does not have, that is told.
         absent = {fault.about.absent for fault in missed}
-        told += [_of_spelling(side, *one) for one in spelt[:MAX_SHOWN] if one[2] not in absent]
+        told += [_of_value(side, one) for one in of_values[:MAX_SHOWN] if one.absent not in absent - {""}]
         return [*told, *_diagnostics(missed, "warning", side.name)]
 
     async def _of_failure(
@@ -197,7 +198,7 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     """Tells of a text, in the result or in an input of a tool, that an object, or a missing value, has become part of;
     and of a date in the result that null or seconds have become."""
     hint = "Read a field of the object, await the promise, or give a default: `value ?? …`."
-    made = "what it was made of is an object, missing or no number."
+    made = "what it was made of is an object, missing, null or no number."
     told = [
         Diagnostic(
             severity="warning",
@@ -243,16 +244,17 @@ def _of_pages(side: SideCheck) -> list[Diagnostic]:
 
 
 def _is_known(text: str, side: SideCheck) -> bool:
-    return text in side.code or side.answers.may_say(text)
+    in_code = text in side.code or text.replace('"', "'") in side.code
+    return in_code or side.answers.may_say(text)
 
 
-def _of_spelling(side: SideCheck, at: int, name: str, text: str, had: str) -> Diagnostic:
-    line, column = place(side.code.encode("utf-8", "replace").decode(), at)
+def _of_value(side: SideCheck, note: ValueNote) -> Diagnostic:
+    line, column = place(side.code.encode("utf-8", "replace").decode(), note.at)
     return Diagnostic(
-        severity="warning",
+        severity="warning" if note.is_wrong else "info",
         code="TYPE_ERROR",
-        message=f"No result of this run has '{text}' in `{name}`.",
-        hint=f"Results have '{had}'.",
+        message=note.message,
+        hint=note.hint,
         path=f"{side.name}:{line}:{column}",
     )
 

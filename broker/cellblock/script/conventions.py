@@ -62,6 +62,14 @@ _CONSOLE: Final = re.compile(r"console\s*\.\s*\w+")
 _RETURN: Final = re.compile(rb"return")
 _OWN: Final = re.compile(rb"(?<![\w$.])(const|let|var)\s+__codemode_result__(?![\w$])")
 _SHARED: Final = re.compile(rb"globalThis\s*(?:\?\.|\.|\[\s*[\"'])\s*__codemode_result__")
+_NO_PROMISE: Final = re.compile(
+    r"(?:Array|Date|JSON|Math|Number|Object|String)\.(?!fromAsync)\w+|Boolean|Number|String|parse(?:Float|Int)"
+    r"|structuredClone|.*\.(?:at|concat|every|filter|find\w*|flat|flatMap|includes|indexOf|join|match|padStart|pop"
+    r"|map|reduce|replace\w*|reverse|shift|slice|some|sort|split|test|to[A-Z]\w+|trim\w*)",
+    re.DOTALL,
+)
+"""Fits functions of the language that give no promise, unless what they are given makes one."""
+
 # To tree-sitter's JavaScript `await (f())` is a call of `await`.
 _AWAITS: Final = re.compile(r"await(?![\w$])")
 
@@ -143,12 +151,19 @@ def hidden_result(source: bytes) -> str | None:
 
 
 def uncalled(root: Node, source: bytes) -> str | None:
-    """Gives the one corrective action for a script that only declares a function; None where it does more."""
+    """Gives the one corrective action for a script that only declares, of what one function is named nowhere else;
+    None where it does more."""
     others = _split(root)[1]
-    if len(others) != 1 or others[0].type != "function_declaration" or not (name := field(others[0], "name")):
+    names = [field(node, "name") for node in others if node.type == "function_declaration"]
+    unused = [
+        called
+        for name in names
+        if name is not None and (called := _text(name, source))
+        if len(others) == 1 or source.count(called.encode()) == 1
+    ]
+    if len(unused) != 1 or any(node.type not in _DECLARATIONS for node in others):
         return None
-    called = _text(name, source)
-    return f"Nothing calls `{called}`: add `globalThis.{RESULT_NAME} = await {called}();`"
+    return f"Nothing calls `{unused[0]}`: add `globalThis.{RESULT_NAME} = await {unused[0]}();`"
 
 
 def likely_result(root: Node, source: bytes) -> str:
@@ -229,7 +244,8 @@ def _value_of(expression: Node, source: bytes) -> str:
             return ""
         if not _CONSOLE.fullmatch(_text(function, source)):
             text = _text(_unchained(expression, source), source)
-            return f"await {text}" if text and not _AWAITS.match(text) else text
+            is_value = _NO_PROMISE.fullmatch(_text(function, source)) and "async" not in text
+            return text if not text or is_value or _AWAITS.match(text) else f"await {text}"
         given = arguments.named_children
         if len(given) != 1 or given[0].type in ("string", "template_string"):
             return ""

@@ -46,8 +46,6 @@ BESIDE_BYTES: Final = 10_000
 ENTRY_BYTES: Final = 48
 """Estimates a log entry's JSON beside its message."""
 
-_LINES: Final = frozenset("\n\t")
-
 WAITING_BYTES: Final = 128 * 1024 * 1024
 """Bounds the results that wait to be written, twice their size each; a further one is not sent."""
 
@@ -356,7 +354,7 @@ def _shortened(logs: list[dict[str, Any]], kept: KeptOutput, left: int, most: in
             continue
         if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
             break
-        message = preview(entry["message"], left, keep=_LINES)
+        message = preview(entry["message"], left, keep="\n\t")
         shown[number] = {**entry, "message": message}
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (
@@ -391,8 +389,8 @@ def _bytes_in(text: str) -> int:
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times, with calls counted by tool, and of the trace the calls that have failed. What
-    the tools said of these is output, which no trace holds."""
+    """Returns a response without times, and of the trace the calls that have failed; with calls counted by tool where
+    one has, or where there is no result. What the tools said of failed ones is output, which no trace holds."""
     trace = [call for call in data["toolTrace"] if not call["ok"] and call.get("error") != WAITS]
     called, failed = (Counter(map(_name, calls)) for calls in (data["toolTrace"], trace))
     calls = {
@@ -407,10 +405,11 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
     }
     failures = dict(list(failures.items())[:MAX_DIAGNOSTICS])
     return {
-        **{key: part for key, part in data.items() if key != "usage"},
+        **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
         "diagnostics": _bounded(data["diagnostics"]),
-        "toolTrace": trace[:MAX_DIAGNOSTICS],
-        **({"calls": calls} if calls else {}),
+        # Where nothing failed, an empty trace would say that nothing was called.
+        **({"toolTrace": trace[:MAX_DIAGNOSTICS]} if trace else {}),
+        **({"calls": calls} if calls and (trace or data["result"] in (None, "")) else {}),
         **(
             {"failures": {tool: _within(words, len(failures)) for tool, words in failures.items()}}
             if failures

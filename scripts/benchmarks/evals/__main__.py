@@ -8,7 +8,12 @@
 
 *First*: right, and no call had failed. *Tools* are the tokens of the tools and the task, *answers* of what calls gave,
 *out* of what the model wrote, *again* of all that a client sends a second time, with each further turn; for one task,
-in o200k_base. The interval is Wilson's, of 95 %.
+in o200k_base. *Results*: the share of the scripts' results (of single calls: what they gave) in the answers' tokens.
+The interval is Wilson's, of 95 %.
+
+The tasks of an arm share one state directory of the broker, as those of a daemon do, anew for each repeat; not by hand.
+Each task is a session of its own, over new data. So a later task has what earlier ones taught: which tools come first
+in the description, and types of results (names of fields, no values) in checks of scripts and in answers.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ import argparse
 import asyncio
 import json
 import math
-import statistics
+import shutil
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +80,10 @@ async def attempt(arm: Arm, model: Model, task: dict[str, Any], folder: Path) ->
     """Lets a model try a task to its end. Raises Waiting."""
     turns: list[Said] = [{"role": "user", "text": task["prompt"]}]
     tools = context = count(json.dumps(arm.tools)) + count(task["prompt"])
-    found: dict[str, float] = {"tools": tools, "answers": 0, "out": 0, "again": 0, "calls": 0, "failed": 0}
+    found: dict[str, float] = {
+        "tools": tools,
+        **dict.fromkeys(("answers", "results", "out", "again", "calls", "failed"), 0),
+    }
     began = time.perf_counter()
     for turn in range(MOST_TURNS):
         found["again"] += context if turn else 0
@@ -84,17 +93,24 @@ async def attempt(arm: Arm, model: Model, task: dict[str, Any], folder: Path) ->
         )
         results: list[dict[str, Any]] = []
         for call in turns[-1]["calls"]:
-            text, failed = await arm.call(call["name"], call["arguments"])
-            results.append({"id": call["id"], "text": text, "failed": failed})
+            text, result, failed = await arm.call(call["name"], call["arguments"])
+            results.append(
+                {
+                    "id": call["id"],
+                    "text": text,
+                    "failed": failed,
+                    "answers": count(text),
+                    "results": 0 if failed else count(result),
+                }
+            )
         found["out"] += out
         if not results:
             break
         turns.append({"role": "tools", "results": results})
-        answered = sum(count(one["text"]) for one in results)
-        context += out + answered
-        for name, more in (("answers", answered), ("calls", len(results))):
-            found[name] += more
-        found["failed"] += sum(one["failed"] for one in results)
+        context += out + sum(one["answers"] for one in results)
+        for name in ("answers", "results", "failed"):
+            found[name] += sum(one[name] for one in results)
+        found["calls"] += len(results)
     last = is_right(task, folder, turns[-1].get("text", ""))
     found["seconds"] = time.perf_counter() - began
     return {**found, "first": last and not found["failed"], "last": last, "turns": turns}
@@ -110,36 +126,50 @@ def interval(right: int, of: int) -> str:
 
 def row_of(arm: str, found: Sequence[dict[str, Any]]) -> list[str]:
     """The figures of an arm."""
-    means = [statistics.mean(one[name] for one in found) for name in FIGURES]
-    rights = [interval(sum(one[name] for one in found), len(found)) for name in ("first", "last")]
-    return [arm, *rights, *(f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in means)]
+    sums = {name: sum(one[name] for one in found) for name in ("first", "last", "results", *FIGURES)}
+    rights = [interval(sums[name], len(found)) for name in ("first", "last")]
+    means = [sums[name] / len(found) for name in FIGURES]
+    return [
+        arm,
+        *rights,
+        *(f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in means),
+        f"{sums['results'] / max(1, sums['answers']):.0%}",
+    ]
 
 
 async def measure(options: argparse.Namespace) -> None:
     """Prints the table, and how many attempts wait for somebody's reply."""
     found: dict[str, list[dict[str, Any]]] = {}
     waiting = 0
-    for arm in options.arm or [one for one in ARMS if one != "fastmcp" or FASTMCP.exists()]:
-        for task in options.tasks * options.repeats:
-            with tempfile.TemporaryDirectory(prefix="evals-", dir="/tmp") as place:
-                folder, other = Path(place), Path(place) / "reference"
+    for arm, _ in product(
+        options.arm or [one for one in ARMS if one != "fastmcp" or FASTMCP.exists()], range(options.repeats)
+    ):
+        with tempfile.TemporaryDirectory(prefix="evals-", dir="/tmp") as place:
+            # The world is at one place: a broker tells its user of servers that begin otherwise than before.
+            folder, other = Path(place) / "world", Path(place) / "world/reference"
+            for task in options.tasks:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
                 if options.url:
                     model: Model = Behind(options.url, options.model)
                 elif options.by_hand:
-                    model = ByHand(options.by_hand / arm / task["name"], place)
+                    model = ByHand(options.by_hand / arm / task["name"], str(folder))
                 else:
                     model = await reference(arm, task, other, options.servers or servers_in(other))
-                async with opened(arm, options.servers or servers_in(folder), folder) as made:
+                # By hand, what was learnt when a turn was written is not there any more.
+                async with opened(
+                    arm, options.servers or servers_in(folder), folder if options.by_hand else Path(place)
+                ) as made:
                     try:
                         one = await attempt(made, model, task, folder)
                     except Waiting:
                         waiting += 1
                         continue
-            say(f"{arm}, {task['name']}: {'right' if one['last'] else 'WRONG'}, {one['calls']} calls")
-            found.setdefault(arm, []).append({"task": task["name"], **one})
+                say(f"{arm}, {task['name']}: {'right' if one['last'] else 'WRONG'}, {one['calls']} calls")
+                found.setdefault(arm, []).append({"task": task["name"], **one})
     print(
         table(
-            ("arm", "right at first", "right at last", *FIGURES),
+            ("arm", "right at first", "right at last", *FIGURES, "results"),
             [row_of(arm, every) for arm, every in found.items()],
         )
     )
@@ -162,8 +192,11 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--repeats", type=int, default=1, help="attempts of each task (1)")
     arguing.add_argument("--json", type=Path, metavar="FILE", help="writes every attempt, with its turns")
     options = arguing.parse_args(arguments)
-    tasks = tomllib.loads(options.tasks.read_text("utf-8"))["task"]
-    options.tasks = [one for one in tasks if one["name"] in (options.task or [one["name"]])]
+    options.tasks = [
+        one
+        for one in tomllib.loads(options.tasks.read_text("utf-8"))["task"]
+        if one["name"] in (options.task or [one["name"]])
+    ]
     options.servers = json.loads(options.config.read_text("utf-8"))["mcpServers"] if options.config else None
     asyncio.run(measure(options))
     return 0

@@ -13,6 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import TextContent
 
 from benchmarks.harness import ROOT
+from cellblock.run.results import result_text
 
 ARMS: Final = ("direct", "cellblock", "fastmcp", "proxy")
 CODE_MODE: Final = Path(__file__).with_name("code_mode.py")
@@ -35,19 +36,23 @@ class Arm:
             self.tools.append({"name": f"{prefix}{tool.name}", **shown})
             self._places[f"{prefix}{tool.name}"] = client, tool.name
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """The text of a call's answer, and whether it has failed."""
+    async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, str, bool]:
+        """The text of a call's answer, what of it is the result, and whether it has failed."""
         if name not in self._places:
-            return f"There is no tool {name}.", True
+            return f"There is no tool {name}.", "", True
         client, own = self._places[name]
         result = await client.call_tool(own, arguments)
-        texts = [one.text if isinstance(one, TextContent) else f"[{one.type}]" for one in result.content]
-        return "\n".join(texts), result.is_error
+        text = "\n".join(
+            one.text if isinstance(one, TextContent) else f"[{one.type}]" for one in result.content
+        )
+        # Beside its result, a script's answer has what a reader should see.
+        of_script = result.structured_content if name == SCRIPTED["cellblock"][0] else None
+        return text, result_text(of_script["result"]) if of_script else text, result.is_error
 
 
 @contextlib.asynccontextmanager
 async def opened(name: str, servers: dict[str, Any], folder: Path) -> AsyncGenerator[Arm]:
-    """Gives an arm over these servers; its own files are in a folder."""
+    """Gives an arm over these servers; its own files are in a folder, among them what a broker keeps for longer."""
     file, arm = folder / f"{name}.json", Arm()
     configured: dict[str, Any] = {"mcpServers": servers}
     if name != "fastmcp":
@@ -67,6 +72,7 @@ async def opened(name: str, servers: dict[str, Any], folder: Path) -> AsyncGener
         serve += ["--profile", "proxy"]
     async with contextlib.AsyncExitStack() as stack:
         for prefix, entry in entries.items():
-            client = Client(StdioServerParameters.model_validate(entry))
-            await arm.add(prefix, await stack.enter_async_context(client))
+            await arm.add(
+                prefix, await stack.enter_async_context(Client(StdioServerParameters.model_validate(entry)))
+            )
         yield arm

@@ -45,7 +45,17 @@ class Behind:
         if self._speaks_messages:
             body |= {"tools": [*tools], "messages": [_block(turn) for turn in turns]}
         else:
-            body["tools"] = [{"type": "function", "function": _function(**tool)} for tool in tools]
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool["name"],
+                        "description": tool["description"],
+                        "parameters": tool["input_schema"],
+                    },
+                }
+                for tool in tools
+            ]
             body["messages"] = [message for turn in turns for message in _messages(turn)]
         headers = {"authorization": f"Bearer {key}", "x-api-key": key, "anthropic-version": "2023-06-01"}
         answer = httpx2.post(self._url, json=body, headers=headers, timeout=BOUND_SECONDS)
@@ -61,10 +71,6 @@ class Behind:
         asked: list[dict[str, Any]] = message.get("tool_calls") or []
         calls = [_call(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in asked]
         return said(message.get("content") or "", calls)
-
-
-def _function(name: str, description: str, input_schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "description": description, "parameters": input_schema}
 
 
 def _call(id: str, name: str, arguments: Any) -> dict[str, Any]:

@@ -69,9 +69,13 @@ def test_a_model_behind_a_url_is_judged_by_its_effects(
         one["again"] == one["tools"] + one["answers"] + one["out"] - evals.count("Done.") for one in found
     )
     share = evals.interval(repeats, repeats)
-    assert f"| cellblock | {share} | {share} | 1.00 |" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"| cellblock | {share} | {share} | 1.00 |" in out
     (shown,) = found[0]["turns"][2]["results"]
-    assert shown["text"].startswith("4\n\ncalls:\nshop.list_orders 2, shop.refund_order 4")
+    assert shown["text"].startswith("4\n\ndeclarations:\nshop.list_orders(…): Promise<{ data: ")
+    # Of the answer, the result is one token.
+    assert (shown["results"], shown["answers"]) == (evals.count("4"), evals.count(shown["text"]))
+    assert out.rstrip().endswith(f"| {1 / shown['answers']:.0%} |")
 
 
 @pytest.mark.slow
@@ -95,18 +99,38 @@ def test_what_a_script_calls_is_right_one_by_one(arm: str, tmp_path: Path) -> No
     assert found["first"] and found["calls"] == 3
 
 
+SCRIPT = "import { echo } from '@codemode/servers/plain'; export default await echo({ n: 7 });"
+
+
+def own(tmp_path: Path, arm: str, *names: str) -> list[str]:
+    """Arguments for tasks that have the plain server say 7."""
+    tasks, config = tmp_path / "tasks.toml", tmp_path / "cellblock.json"
+    of_each = f'prompt = "Echo 7."\ncheck = "says(7)"\nscript = """{SCRIPT}"""\n'
+    tasks.write_text("".join(f'[[task]]\nname = "{name}"\n{of_each}' for name in names), "utf-8")
+    config.write_text(json.dumps({"mcpServers": {"plain": plain_server()}}), "utf-8")
+    return ["--arm", arm, "--tasks", str(tasks), "--config", str(config)]
+
+
 @pytest.mark.slow
 def test_a_reference_script_calls_ones_own_servers(tmp_path: Path) -> None:
-    tasks, config, file = (tmp_path / name for name in ("tasks.toml", "cellblock.json", "found.json"))
-    script = "import { echo } from '@codemode/servers/plain'; export default await echo({ n: 7 });"
-    tasks.write_text(
-        f'[[task]]\nname = "own"\nprompt = "Echo 7."\ncheck = "says(7)"\nscript = """{script}"""\n', "utf-8"
-    )
-    config.write_text(json.dumps({"mcpServers": {"plain": plain_server()}}), "utf-8")
-    arguments = ["--arm", "proxy", "--tasks", str(tasks), "--config", str(config), "--json", str(file)]
-    assert evals.main(arguments) == 0
+    file = tmp_path / "found.json"
+    assert evals.main([*own(tmp_path, "proxy", "own"), "--json", str(file)]) == 0
     ((found,),) = json.loads(file.read_text("utf-8")).values()
     assert found["first"] and found["calls"] == 1
+
+
+@pytest.mark.slow
+def test_a_task_finds_what_the_tasks_before_it_taught_and_nothing_of_another_repeat(tmp_path: Path) -> None:
+    with Model([SCRIPT]) as model:
+        arguments = [*own(tmp_path, "cellblock", "one", "two"), "--url", f"{model.url}/v1/messages"]
+        assert evals.main([*arguments, "--repeats", "2"]) == 0
+    bodies = [one["body"] for one in model.requests]
+    shown = [body["tools"][0]["description"] for body in bodies if len(body["messages"]) == 1]
+    first, later = shown[:2]
+    assert shown == [first, later] * 2
+    # Those that were called stand first; no session is told of servers that begin otherwise than before.
+    assert "- plain: echo, " in later and "- plain: echo, " not in first
+    assert "NOT_AS_PINNED" not in json.dumps(bodies)
 
 
 @pytest.mark.thorough

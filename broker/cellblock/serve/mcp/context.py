@@ -25,7 +25,7 @@ RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
 
 MAX_NAMES: Final = 100
-"""Bounds the function names listed for a server beyond the budget."""
+"""Bounds the function names listed for a server beyond a budget."""
 
 KEPT_TEXTS: Final = 128
 """Bounds the declarations kept of one server: by what clients are granted of it, and what it lists for each person."""
@@ -155,7 +155,8 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
             text, rest = one.whole_shared, list[str]()
         else:
             text, rest = one.text.within(rooms[server_id], shared=True)
-            named.append(_summary(server, rest))
+            shown = first_few(rest, MAX_NAMES)
+            named.append(f"- @codemode/servers/{server_id} ({resource_uri(server_id)}): {shown}")
         if text:
             texts.append(text)
             whole[server_id] = [tool for tool in server.tools if tool.export_name not in rest]
@@ -189,11 +190,6 @@ def types_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> 
                 typed.setdefault(server_id, []).append(tool)
         parts += [heads[server_id], *texts] if texts else []
     return Declared("\n".join(parts), typed=typed)
-
-
-def _summary(server: ServerEntry, names: Sequence[str]) -> str:
-    shown = first_few(names, MAX_NAMES)
-    return f"- @codemode/servers/{server.server_id} ({resource_uri(server.server_id)}): {shown}"
 
 
 def description(

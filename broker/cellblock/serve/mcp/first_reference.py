@@ -2,26 +2,34 @@
 
 The Code Mode specification (section 4.4) lets declarations wait until a server is first imported or requested; then
 they must reach the agent. A client is shown a server's functions in a line each, once; the types of one that a script
-names, when it first does so and when they are known better; and its whole declaration when a script had its types
-wrong. What stands in the description of its tool, or in a resource that it has read, it has been shown.
+names, when it first does so; what it gives, when that is known better; and its whole declaration when a script had its
+types wrong. What stands in the description of its tool, or in a resource that it has read, it has been shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp.context import Declared
+from cellblock.serve.mcp.context import MAX_NAMES, Declared
 from cellblock.serve.mcp.manual import by_use
 from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
-from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, bare, declare_tool, module_start, signature
+from cellblock.types.typescript import (
+    HOW_TO_PARSE,
+    JSON_TEXT,
+    bare,
+    declare_tool,
+    gives,
+    module_start,
+    signature,
+)
 
 MAX_KEPT: Final = 4_096
 """Bounds the pairs of a client and a server that are remembered; a client that is forgotten is shown a server once
@@ -39,11 +47,6 @@ MAX_LINE_CHARS: Final = 160
 
 MAX_LINES_CHARS: Final = 3_000
 """Caps such lines in one response; functions beyond them are named."""
-
-MAX_NAMES: Final = 200
-"""Bounds those names."""
-
-META: Final = "const __meta__: ServerMeta;"
 
 WRONG_TYPES: Final = frozenset({"TYPE_ERROR", "SchemaValidationError"})
 """Holds codes and classes of errors of scripts that did not know what a function takes or gives."""
@@ -73,13 +76,23 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """Holds what a client is shown of a server: functions with their outputs that a script names, and the others."""
+    """Holds what a client is shown of a server: functions with their outputs that a script names, those names of which
+    all but the output is known, and the other functions."""
 
     server: ServerEntry
     named: dict[str, tuple[ToolEntry, ToolOutput | None]]
+    known: Collection[str]
     listed: dict[str, tuple[ToolEntry, ToolOutput | None]]
     is_first: bool
     is_whole: bool
+
+    def text(self, name: str) -> str:
+        """Returns the declaration of a named function: its output alone, whole, without comments, or cut."""
+        tool, output = self.named[name]
+        if self.is_whole and name not in self.known and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
+            return whole.removeprefix(f"{HOW_TO_PARSE}\n").rstrip()
+        text = gives(self.server, tool, output) if name in self.known else "\n".join(bare(tool, output))
+        return text if len(text) <= MAX_NAMED_CHARS else signature(tool, output, MAX_NAMED_CHARS)
 
 
 class FirstReferences:
@@ -100,8 +113,9 @@ class FirstReferences:
                 # What it has been shown since stays: types that are known better, above all.
                 if old is None or old.tool != tool or is_whole > old.is_whole:
                     known[tool.export_name] = Known(tool, _types(stated_output(server, tool)), is_whole)
-            has_all = is_whole and len(tools) == len(server.tools)
-            self._shown[client, server_id] = _Shown(server if has_all else shown.server, known)
+            self._shown[client, server_id] = _Shown(
+                server if is_whole and len(tools) == len(server.tools) else shown.server, known
+            )
 
     async def declarations_for(
         self, owner: Owner, catalog: Catalog, response: RunResponse, code: object
@@ -121,8 +135,6 @@ class FirstReferences:
         of_run = response.servers or list(dict.fromkeys(call.server_id for call in called))
         names = of_run if failed is None else failed
         servers = [catalog.servers[name] for name in names if name in catalog.servers]
-        if not servers:
-            return {}
         if response.tool_trace:
             await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         words = frozenset([*_WORD.findall(text), *(call.tool_name for call in called)])
@@ -149,15 +161,22 @@ class FirstReferences:
         now = dict(known)
         for tool in by_use(server.tools) if is_first else server.tools:
             name, shown = tool.export_name, known.get(tool.export_name)
+            # One that has changed since is a new one.
+            shown = shown if shown is not None and shown.tool == tool else None
             output = self._service.output_of(server, tool, owner.principal)
             if name in words or tool.tool_name in words:
-                new = Known(tool, _types(output), is_whole)
-                if shown is None or shown[:2] != new[:2] or is_whole > shown.is_whole:
+                new = Known(tool, _types(output), is_whole or (shown is not None and shown.is_whole))
+                if shown != new:
                     named[name], now[name] = (tool, output), new
-            elif is_first and (shown is None or shown.tool != tool):
+            elif is_first and shown is None:
                 listed[name] = tool, output
         self._shown[key] = _Shown(server, now)
-        return _New(server, named, listed, is_first, is_whole) if named or listed else None
+        of_output = [
+            name
+            for name in named
+            if name in known and known[name] == now[name]._replace(types=known[name].types)
+        ]
+        return _New(server, named, of_output, listed, is_first, is_whole) if named or listed else None
 
 
 def _types(output: ToolOutput | None) -> object:
@@ -177,11 +196,7 @@ def _servers_of_failed_imports(response: RunResponse, code: str) -> list[str] | 
 
 def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Returns the texts by server, and the named functions that had no room."""
-    texts = {
-        (one.server.server_id, name): _named(tool, output, one.is_whole)
-        for one in new
-        for name, (tool, output) in one.named.items()
-    }
+    texts = {(one.server.server_id, name): one.text(name) for one in new for name in one.named}
     room, lines_room = MAX_CHARS, MAX_LINES_CHARS
     left: list[tuple[str, str]] = []
     for key in sorted(texts, key=lambda key: (len(texts[key]), key)):
@@ -191,8 +206,11 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
     modules: dict[str, str] = {}
     for one in new:
         server_id = one.server.server_id
-        lines = [META] if one.is_first else []
-        lines += [texts[server_id, name] for name in one.named if (server_id, name) not in left]
+        named = [name for name in one.named if (server_id, name) not in left]
+        shown = [texts[server_id, name] for name in named if name in one.known]
+        lines = ["const __meta__: ServerMeta;"] * one.is_first + [
+            texts[server_id, name] for name in named if name not in one.known
+        ]
         listed = one.listed | {name: one.named[name] for of, name in left if of == server_id}
         rest: list[str] = []
         for name, (tool, output) in listed.items():
@@ -204,17 +222,11 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
                 lines.append(line)
         if rest:
             lines.append(f"// and {first_few(rest, MAX_NAMES)}")
-        if any(f"{JSON_TEXT}<" in line for line in lines):
-            lines.append(HOW_TO_PARSE)
-        if one.is_first or one.is_whole or listed or any(line.endswith("…") for line in lines):
-            lines.append(f'// Whole: describe("{server_id}", name) of @codemode/discovery')
-        modules[server_id] = module_start(one.server, about=one.is_first) + "\n".join([*lines, "}"])
+        if lines:
+            shown += [module_start(one.server, about=one.is_first).rstrip(), *lines, "}"]
+        if any(f"{JSON_TEXT}<" in line for line in shown):
+            shown.append(HOW_TO_PARSE)
+        if one.is_first or one.is_whole or listed or any(line.endswith("…") for line in shown):
+            shown.append(f'// Whole: describe("{server_id}", name) of @codemode/discovery')
+        modules[server_id] = "\n".join(shown)
     return modules, left
-
-
-def _named(tool: ToolEntry, output: ToolOutput | None, is_whole: bool) -> str:
-    """Returns the declaration of one function: whole, without comments, or cut, as there is room."""
-    if is_whole and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
-        return whole.removeprefix(f"{HOW_TO_PARSE}\n").rstrip()
-    text = "\n".join(bare(tool, output))
-    return text if len(text) <= MAX_NAMED_CHARS else signature(tool, output, MAX_NAMED_CHARS)

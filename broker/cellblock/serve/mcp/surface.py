@@ -212,8 +212,11 @@ class Surface:
             return text_result(str(error), is_error=True)
         if not isinstance(response, RunResponse):
             return response
-        own = [call for call in response.tool_trace if call.ok and call.within is None]
-        called = [f"{call.server_id}.{call.tool_name}" for call in own]
+        called = [
+            f"{call.server_id}.{call.tool_name}"
+            for call in response.tool_trace
+            if call.ok and call.within is None
+        ]
         self._front.uses.note(self._front.owner_of(context).principal, [*response.servers, *called])
         return await self._shown(context, response, params.arguments or {})
 
@@ -225,9 +228,8 @@ class Surface:
         declarations = await self._references.declarations_for(
             owner, self._front.catalog(context), response, request.get("code")
         )
-        front = self._front
-        form = form_for(front.service.settings.cellblock.frontend, client_name(context), request.get("trace"))
-        result = await tool_result(response, front.kept, owner, front.splices, declarations, form)
+        form = form_for(self._service.settings.cellblock.frontend, client_name(context), request.get("trace"))
+        result = await tool_result(response, self._front.kept, owner, self._front.splices, declarations, form)
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
         return result

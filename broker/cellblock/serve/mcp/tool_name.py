@@ -45,9 +45,6 @@ WITHOUT_DOTS: Final = frozenset(
 """Names the clients, as in `initialize` but in lower case, that refuse a dot, leave such a tool out, warn of it, write
 `_` in its place, or of which that is not known."""
 
-WITH_DOTS: Final = frozenset(["gemini-cli-mcp-client"])
-"""Names clients that were looked at and take a dot."""
-
 COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
 """Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""
 

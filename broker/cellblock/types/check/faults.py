@@ -146,7 +146,7 @@ async def find_faults(
         asked = complaint.kind in ("member", "key") and not complaint.name.isdigit()
         names = await warm.names_at(complaint.asked_at, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
-        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members)):
+        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members, is_few)):
             continue
         if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver)):
             members = [only[1]]
@@ -183,10 +183,10 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput], most: float = 1)
     )
 
 
-def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
+def _asks_in_vain(complaint: Complaint, members: Sequence[str], is_few: bool) -> bool:
     """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text
     or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
-    a list for it and reads nothing that is there."""
+    a list for it and reads nothing that is there. Where one result was seen, any that is no page may have it."""
     has_default = complaint.guard in ("alone", "replaced")
     if complaint.receiver.endswith("[]"):
         return has_default
@@ -202,7 +202,8 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
         return False
     # A list under another name than any that there is.
     is_list = not WRAPPERS.isdisjoint(members) and complaint.name.endswith("s")
-    meant = {*members} if is_list or complaint.guard != "asked" else alike
+    is_in_vain = complaint.guard != "asked" and not is_few
+    meant = {*members} if is_list or is_in_vain else alike
     return bool(meant) and complaint.read.isdisjoint(meant)
 
 

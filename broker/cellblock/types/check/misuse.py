@@ -109,6 +109,20 @@ COMPLAINED: Final = (
         "",
     ),
     (
+        r"Operator '[<>]=?' cannot be applied to types '(?:string' and 'number|number' and 'string)'",
+        r"(?:.*\.(?P<left>[\w$]++) [<>]=? [^'\"`]+|[^'\"`]+ [<>]=? .*\.(?P<right>[\w$]++))",
+        "A text that is no number is compared with a number, which is never true.",
+        "Make a number of it: `Date.parse(…)` where it is a date.",
+        "",
+    ),
+    (
+        r"Argument of type '(?:\{ [^']*|[A-Z]\w*)' is not assignable to parameter of type '(?:string'|JsonText<)",
+        r"JSON\.parse",
+        "`JSON.parse` is given a value, not text, and fails.",
+        "Use the value as it is.",
+        "",
+    ),
+    (
         r"Operator '[-+*/<>]=?' cannot be applied to types '\{ (?P<member>[\w$]+)",
         r".*",
         "An object stands where a number is wanted.",
@@ -223,6 +237,11 @@ WRITTEN: Final = {
         "`{0}` is text: added to a number, its characters are appended.",
         "Add `Number(…)` of it.",
         _IS % "string",
+    ),
+    "fallen": (
+        "`{0}` is no array here, and so the other list is taken.",
+        "Take the member that has the list, of JSON text the one of `JSON.parse({0})`.",
+        rf"{IS_OBJECT}|{_IS % '(?:string|JsonText<)'}",
     ),
     "keyed": (
         "`for … in` gives the numbers of the elements.",
@@ -384,6 +403,10 @@ OF_TEXTS: Final = {
 """Names those that count only where a field had such values in the run."""
 
 QUERY: Final = r"""
+((ternary_expression condition: (call_expression function: (member_expression) @function
+   arguments: (arguments . (identifier) @fallen .)) alternative: (array) @none)
+ (#eq? @function "Array.isArray") (#eq? @none "[]"))
+
 ((call_expression function: (member_expression property: (property_identifier) @ordered)
   arguments: (arguments) @none)
  (#match? @ordered "^(sort|toSorted)$") (#match? @none "^\\(\\s*\\)$"))

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import resources
 from typing import Final
@@ -205,6 +205,17 @@ def takes(tool: ToolEntry, room: int) -> str:
     *types, function = bare(tool, None)
     given = function.partition("(")[2].partition("): Promise<")[0]
     return shorten("; ".join([f"{tool.export_name}({given})", *types]), room)
+
+
+def gives(server: ServerEntry, tool: ToolEntry, output: ToolOutput | None) -> str:
+    """Returns what a tool's function gives in a line, after a line for each type that it names, for a reader who knows
+    what it takes."""
+    *types, function = bare(replace(tool, input_schema=None), output)
+    result = function.partition("(input?: {}): ")[2]
+    # Behind the type may stand under which name the function is exported.
+    return "\n".join(
+        [*types, f"{server.server_id}.{tool.export_name}(…): {result[: result.rindex('>') + 1]}"]
+    )
 
 
 class ServerText:

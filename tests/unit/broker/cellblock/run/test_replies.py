@@ -176,9 +176,42 @@ def test_each_text_of_a_field_is_looked_at_once_however_many_comparisons_there_a
     monkeypatch.setattr(module, "letters", lambda text: looked.append(text) or text.lower())
     answers = answered([{"state": f"OPEN {number}"} for number in range(1000)])
     numbers = range(module.MAX_COMPARED)
-    told = answers.spelt_otherwise("".join(f"if (x.state === 'open {number}') f();\n" for number in numbers))
-    assert [one[1:] for one in told] == [("state", f"open {number}", f"OPEN {number}") for number in numbers]
+    told = answers.of_values("".join(f"if (x.state === 'open {number}') f();\n" for number in numbers))
+    assert [(one.absent, one.hint) for one in told] == [
+        (f"open {number}", f"Results have 'OPEN {number}'.") for number in numbers
+    ]
     assert len(looked) == 1000 + module.MAX_COMPARED
+
+
+@pytest.mark.parametrize(
+    ("code", "rows", "severe"),
+    [
+        ("rows.filter((r) => r.at === 'Finland')", [{"at": "FI"}, {"at": "SE"}] * 5, False),
+        ("rows.filter((r) => r.at === 'Finland')", [{"at": "FI"}, {"at": "SE"}], None),
+        ("rows.filter((r) => r.at === 'NO' || r.at === 'SE')", [{"at": "FI"}, {"at": "SE"}] * 5, None),
+        ("rows.filter((r) => r.at === 'x')", [{"at": f"{number}"} for number in range(20)], None),
+        ("rows.sort((a, b) => a.n - b.n)", [{"n": 1}, {"n": None}], False),
+        ("rows.sort((a, b) => b.n - a.n)", [{"n": 1}, {"n": None}], None),
+        ("rows.filter((r) => r.n).sort((a, b) => a.n - b.n)", [{"n": 1}, {"n": None}], None),
+        ("rows.reduce((s, r) => s + r.n, 0) / rows.length", [{"n": None}], False),
+        ("rows.reduce((s, r) => s + r.n, 0) / rows.length", [{"n": 1}], None),
+        ("rows.reduce((s, r) => s + r.n, 0)", [{"n": None}], None),
+        ("rows.filter((r) => new Date(r.at) < now)", [{"at": None}], False),
+        ("rows.filter((r) => r.at && new Date(r.at) < now)", [{"at": None}], None),
+        ("rows.filter((r) => new Date(r.at) >= now)", [{"at": None}], None),
+        ("rows.filter((r) => r.who === '')", [{"who": None}, {"who": "a"}], False),
+        ("rows.filter((r) => r.who === undefined)", [{"who": None}], False),
+        ("rows.filter((r) => r.who == undefined)", [{"who": None}], None),
+        ("rows.filter((r) => r.who === '')", [{"who": None}, {"who": ""}], None),
+        ("rows.filter((r) => r.late).length", [{"late": "true"}, {"late": "false"}], True),
+        ("if (!r.late) f()", [{"late": "false"}], True),
+        ("rows.filter((r) => r.late).length", [{"late": "true"}, {"late": "no"}], None),
+        ("rows.filter((r) => r.late).length", [{"late": True}], None),
+    ],
+)
+def test_what_values_show_to_be_wrong_or_in_vain_is_told(code: str, rows: Any, severe: bool | None) -> None:
+    told = [one.is_wrong for one in answered({"rows": rows}).of_values(code)]
+    assert told == ([] if severe is None else [severe])
 
 
 LIKE_TITLE = ("titl", "itle", "Title", "titles", "t.tle")

@@ -494,6 +494,22 @@ def test_only_the_edit_is_made(code: str, conventions: bool, sent: str) -> None:
             "await a.b({ c: 1 })",
             "Write the last statement as `globalThis.__codemode_result__ = await a.b({ c: 1 });`",
         ),
+        (
+            "titles.filter((one) => one.ok)",
+            "Write the last statement as `globalThis.__codemode_result__ = titles.filter((one) => one.ok);`",
+        ),
+        (
+            "JSON.stringify(rows)",
+            "Write the last statement as `globalThis.__codemode_result__ = JSON.stringify(rows);`",
+        ),
+        (
+            "Promise.all(ids.map(get))",
+            "Write the last statement as `globalThis.__codemode_result__ = await Promise.all(ids.map(get));`",
+        ),
+        (
+            "async function count() { return 1; }\nconst most = 3;",
+            "Nothing calls `count`: add `globalThis.__codemode_result__ = await count();`",
+        ),
         ("main();", "Write the last statement as `globalThis.__codemode_result__ = await main();`"),
         ("await (main());", "Write the last statement as `globalThis.__codemode_result__ = await (main());`"),
         (

@@ -481,7 +481,28 @@ async def test_a_call_that_waits_for_the_user_has_not_failed() -> None:
     waits = TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=False, error=WAITS)
     given = busy(None).model_copy(update={"tool_trace": [waits], "failures": {}})
     said, short = await shown(given, form_for(FrontendSettings(), "claude-code"))
-    assert "calls:\ncrm.get 1\n" in said and short["toolTrace"] == []
+    assert "calls:\ncrm.get 1\n" in said and "toolTrace" not in short
+
+
+@pytest.mark.parametrize(("result", "is_told"), [(0, False), ([], False), ("", True), (None, True)])
+@pytest.mark.parametrize("client", ["mcp", "claude-code"])
+async def test_calls_are_told_where_one_has_failed_or_nothing_came_of_them(
+    result: Any, is_told: bool, client: str
+) -> None:
+    """No text is empty. Else calls are in the whole response alone: a program's structured content, or by `trace`."""
+    calls = [TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=True)] * 3
+    given = busy(result).model_copy(update={"tool_trace": calls, "failures": {}, "logs": []})
+    said, beside = await shown(given, form_for(FrontendSettings(), client))
+    told = "\n\ncalls:\ncrm.get 3" if is_told else ""
+    first = json.dumps(result) if result != "" else ""
+    assert said == (first + told + "\n\ndeclarations:\ndeclare crm").strip()
+    if client == "mcp":
+        assert len(beside["toolTrace"]) == 3 and "calls" not in beside
+    else:
+        assert beside.get("calls") == ({"crm.get": "3"} if is_told else None) and "toolTrace" not in beside
+    for settings, trace in ((FrontendSettings(), "full"), (FrontendSettings(profile="strict"), None)):
+        said, whole = await shown(given, form_for(settings, client, trace))
+        assert json.loads(said)["toolTrace"] == whole["toolTrace"] == given.as_json()["toolTrace"]
 
 
 @pytest.mark.parametrize(

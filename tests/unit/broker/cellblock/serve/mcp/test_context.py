@@ -262,7 +262,7 @@ async def test_what_a_script_names_has_its_types_and_the_others_are_a_line_each(
     brought = await client.given("await crm.find({})", "crm")
     assert list(brought) == ["crm"]
     text = brought["crm"]
-    assert "p19?: string }): Promise<McpToolOutput>;\n" in text and "p199" not in text and text.endswith("}")
+    assert "p19?: string }): Promise<McpToolOutput>;\n" in text and "p199" not in text and "\n}\n" in text
     assert "function keep(input?: { p0?: string; p1?: string }): Promise<McpToolOutput>;\n" in text
     assert "What it is about." not in text and 'describe("crm", name)' in text
     assert await client.given("await crm.find({})", "crm") == {}
@@ -301,16 +301,84 @@ async def test_every_function_comes_when_it_is_first_used_and_none_is_crowded_ou
     assert declared == {*names, "a_huge_one", "two"}
 
 
-async def test_a_type_that_is_known_better_is_sent_again() -> None:
-    client = Client({"crm": [tool("find"), tool("keep")]})
+def seen(**properties: str) -> ToolOutput:
+    schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in properties.items()}}
+    return ToolOutput("observed", "seen", schema=schema)
+
+
+async def test_a_type_that_is_known_better_is_sent_again_by_itself() -> None:
+    client = Client({"crm": [tool("find"), tool("keep"), tool("late")]})
     await client.given("crm.find()", "crm")
-    seen = ToolOutput(
-        "observed", "seen", schema={"type": "object", "properties": {"id": {"type": "integer"}}}
-    )
-    client.outputs = {"find": seen, "keep": seen}
-    brought = (await client.given("crm.find()", "crm"))["crm"]
-    assert "id?: number" in brought and "keep" not in brought and client.looks == 2
+    client.outputs = {"find": seen(id="integer"), "keep": seen(id="string"), "late": seen(on="boolean")}
+    better = {"crm": "crm.find(…): Promise<{ id?: number }>"}
+    assert await client.given("crm.find()", "crm") == better and client.looks == 2
     assert await client.given("crm.find()", "crm") == {}
+    # What is first used has its declaration, beside a type that is known better.
+    client.outputs["find"] = seen(id="integer", by="string")
+    text = (await client.given("crm.find(), crm.late()", "crm"))["crm"]
+    line, module = text.split("\n", 1)
+    assert line == "crm.find(…): Promise<{ id?: number; by?: string }>"
+    assert module == (
+        'declare module "@codemode/servers/crm" {\n'
+        "function late(input?: { p0?: string; p1?: string }): Promise<{ on?: boolean }>;\n}"
+    )
+
+
+async def test_what_the_description_had_is_told_by_its_output_alone_until_the_function_changes() -> None:
+    client = Client({"crm": [tool("find")]})
+    client.references.show("me", client.catalog, Declared("", {"crm": client.catalog.servers["crm"].tools}))
+    client.outputs = {"find": seen(id="integer")}
+    for fails_as in ("", "TYPE_ERROR"):
+        brought = await client.given("crm.find()", "crm", fails_as=fails_as)
+        assert brought == ({} if fails_as else {"crm": "crm.find(…): Promise<{ id?: number }>"})
+    client.outputs = {"find": seen(id="string")}
+    text = (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"]
+    assert text.startswith("crm.find(…): Promise<{ id?: string }>\n// Whole: ")
+    client.know({"crm": [tool("find", 3)]})
+    assert "function find(input?: { p0" in (await client.given("crm.find()", "crm"))["crm"]
+    # Of this one its client has not had the comments.
+    assert "Does find." in (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"]
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "text"),
+    [
+        ("find", ToolOutput("observed", "seen", text=True), "crm.find(…): Promise<string>"),
+        ("from", ToolOutput("observed", "seen", text=True), "crm.from(…): Promise<string>"),
+        (
+            "find",
+            ToolOutput("observed", "seen", document={"type": "object", "properties": {"a": {"const": 1}}}),
+            f"crm.find(…): Promise<JsonText<{{ a?: 1 }}>>\n{HOW_TO_PARSE}",
+        ),
+        (
+            "find",
+            ToolOutput(
+                "given",
+                "said",
+                schema={
+                    "$ref": "#/$defs/Node",
+                    "$defs": {"Node": {"properties": {"of": {"$ref": "#/$defs/Node"}}}},
+                },
+            ),
+            "crm.find(…): Promise<Node>",
+        ),
+    ],
+)
+async def test_an_output_by_itself_has_all_that_it_names(name: str, output: ToolOutput, text: str) -> None:
+    client = Client({"crm": [tool(name)]})
+    await client.given(f"crm.{name}()", "crm")
+    client.outputs = {name: output}
+    brought = (await client.given(f"crm.{name}()", "crm"))["crm"]
+    assert brought.endswith(text) and ("type Node = " in brought) == ("Node" in text)
+    assert brought == text or brought.startswith("type ")
+
+
+async def test_a_long_output_by_itself_is_cut_and_says_where_the_whole_is() -> None:
+    client = Client({"crm": [tool("find")]})
+    await client.given("crm.find()", "crm")
+    client.outputs = {"find": seen(**{f"field_{number}": "string" for number in range(300)})}
+    text = (await client.given("crm.find()", "crm"))["crm"]
+    assert len(text) < 2_100 and "…\n" in text and 'describe("crm", name)' in text
 
 
 async def test_what_the_description_had_is_not_sent_again() -> None:

@@ -37,7 +37,7 @@ from cellblock.serve.mcp.manual import (
     rows_within,
 )
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, tool_name_for
+from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, tool_name_for
 from cellblock.serve.mcp.use import (
     MAX_NAME_CHARS,
     MAX_NAMES,
@@ -287,6 +287,9 @@ INSTALLED = {
     "goose": ["goose", "goose-cli", "goose-desktop"],
 }
 """Maps the clients that `install` knows to what they call themselves."""
+
+WITH_DOTS = ["gemini-cli-mcp-client"]
+"""Names clients that were looked at and take a dot."""
 
 
 def test_a_name_is_decided_for_each_client_that_can_be_installed() -> None:
