@@ -465,9 +465,11 @@ async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch:
     assert made.servers["leaky"].args[3:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
     async with ready(made) as broker:
         response = await within(broker.run(CONFESS))
+        warnings = broker.catalog.servers["leaky"].warnings
         log = tmp_path / "s" / "logs" / "upstream-leaky.log"
         await until(lambda: log.exists() and "leak:" in log.read_text(), "the server's stderr")
-    said = json.dumps(response.as_json()) + log.read_text()
+    assert all(warning.isprintable() and "leak: " in warning for warning in warnings) and len(warnings) == 2
+    said = json.dumps(response.as_json()) + log.read_text() + "".join(warnings)
     assert "leak: " in said and "[redacted]" in said and "canary-by" not in said
 
 

@@ -26,7 +26,7 @@ let timers: TimerSource = {
 const createTimer = (run: () => void, ms: number) => timers.createTimer(run, ms);
 const cancelTimer = (timer: object) => timers.cancelTimer(timer);
 
-/** Makes the journal, and with it the script's timers: few runs need it, and V8 takes 0.4 ms of a boot to look at it. */
+/** Makes the journal, and with it the script's timers: few runs need it, and V8 takes 0.2 to 0.4 ms to look at it. */
 function makeJournal(): Seam {
   const [start, failed] = core.evalContext(CELLBLOCK_JOURNAL, "cellblock:journal");
   if (failed !== null) throw failed.thrown;

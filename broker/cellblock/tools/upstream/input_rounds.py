@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
-from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
-from mcp.client._input_required import run_input_required_driver
+from mcp.client.session import ClientRequestContext
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
@@ -24,6 +24,10 @@ _HINT = "Call a tool that needs no user input."
 
 MAX_ROUNDS: Final = 10
 """Bounds how often one call may ask for input."""
+
+FIRST_WAIT_SECONDS: Final = 0.05
+LONGEST_WAIT_SECONDS: Final = 0.25
+"""Sets the pauses before a call that asks for nothing is sent again; they double."""
 
 TOOLS_CALL: Final = "tools/call"
 
@@ -87,20 +91,15 @@ async def _in_rounds(
         found = await _sent(session, call, method, params)
         if not found.asks_for_input:
             return read(found)
-        result, known = decoded(found.body), dict[str, Any]()
+        said, known = decoded(found.body), dict[str, Any]()
     else:
-        result, known = earlier.result, dict(earlier.answers)
-    what, rounds = f"{call.name} of {call.server}", list[types.InputRequiredResult]()
+        said, known = earlier.result, dict(earlier.answers)
+    wait, what = FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
 
-    def asking(result: Any) -> types.InputRequiredResult:
-        rounds.append(types.InputRequiredResult.model_validate(result, by_name=False))
-        return rounds[-1]
-
-    async def answer(key: str, asked: types.InputRequest) -> types.InputResponse:
+    async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
             found = cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
         else:
-            now = rounds[-1].model_dump(mode="json", by_alias=True, exclude_none=True)
             in_round = f"{call.number} {pack_round(key, now)}"
             context = ClientRequestContext(session=session, request_id=in_round)
             found = await session.dispatch_input_request(context, asked)
@@ -108,22 +107,34 @@ async def _in_rounds(
             raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)
         return found
 
-    async def go_on(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
+    for _ in range(MAX_ROUNDS):
+        asking = types.InputRequiredResult.model_validate(said, by_name=False)
+        now = asking.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            async with asyncio.TaskGroup() as group:
+                answers = {
+                    key: group.create_task(answer(key, asked, now))
+                    for key, asked in (asking.input_requests or {}).items()
+                }
+        except BaseExceptionGroup as error:
+            raise first_of(error) from None
+        if answers:
+            wait = FIRST_WAIT_SECONDS
+        else:
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         if call.origin.sends is not None:
             await call.origin.sends()
-        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+        more = types.InputResponseRequestParams(
+            input_responses={key: task.result() for key, task in answers.items()} or None,
+            request_state=asking.request_state,
+        )
         given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
         found = await _sent(session, call, method, given)
-        return asking(decoded(found.body)) if found.asks_for_input else read(found)
-
-    try:
-        return await run_input_required_driver(
-            asking(result), dispatch=answer, retry=go_on, max_rounds=MAX_ROUNDS
-        )
-    except InputRequiredRoundsExceededError:
-        raise ToolCallError(f"{what} asks for input without end.", hint=_HINT) from None
-    except BaseExceptionGroup as error:
-        raise first_of(error) from None
+        if not found.asks_for_input:
+            return read(found)
+        said = decoded(found.body)
+    raise ToolCallError(f"{what} asks for input without end.", hint=_HINT)
 
 
 async def _sent(session: Session, call: Outstanding, method: str, params: Mapping[str, Any]) -> ToolResult:

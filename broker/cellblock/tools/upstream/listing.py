@@ -35,6 +35,7 @@ from cellblock.tools.upstream.definitions import (
     shown,
 )
 from cellblock.tools.upstream.dispatcher import Session
+from cellblock.tools.upstream.wire.messages import quoted
 from cellblock.tools.upstream.wire.repair import page
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -128,9 +129,8 @@ async def read_pages(listing: Listing[Any], session: Session, method: str, key: 
         is_unknown = error.code == types.METHOD_NOT_FOUND and not isinstance(error, failures.HttpRefused)
         if pages == 0 and not (is_unknown and method == "tools/list"):
             raise
-        listing.notes.append(
-            f"Its {listing.what} list ends at page {pages + 1}, which it refused: {error.message[:200]}."
-        )
+        said = quoted(error.message.encode("utf-8", "replace"))
+        listing.notes.append(f"Its {listing.what} list ends at page {pages + 1}, which it refused: {said}.")
 
 
 async def _is_full(listing: Listing[Any], items: list[bytes]) -> bool:
@@ -254,9 +254,8 @@ class ServerFacts:
     def all_notes(self) -> Iterator[str]:
         """Yields a sentence for each tool that is left out, then those about the whole list, and the server."""
         for tool in self.left_out:
-            yield f"The tool {tool.name} is left out: {tool.why}."
-        yield from self.notes
-        yield from self.odd
+            yield f"The tool {tool.name} is left out: {visible(tool.why)}."
+        yield from (visible(note, instead=" ") for note in (*self.notes, *self.odd))
 
 
 def in_order_of(known: ServerFacts, facts: ServerFacts) -> ServerFacts:
@@ -415,10 +414,11 @@ class ToolList:
         listing = Listing("tool", _tool_of)
         if session.server_capabilities is not None and session.server_capabilities.tools is not None:
             listing = await list_tools(session)
-        facts = facts_of(session, listing)
+        facts, text = facts_of(session, listing), self._server.redactor.text
+        facts = replace(facts, notes=tuple(map(text, facts.notes)), odd=tuple(map(text, facts.odd)))
         if facts != self.facts:
             for note in replace(facts, odd=()).all_notes():
-                logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
+                logger.warning("upstream %s: %s", self._server.name, text(note))
         if self._prepare is not None:
             facts = await self._prepare(facts)
         return facts if self.facts is None else in_order_of(self.facts, facts)

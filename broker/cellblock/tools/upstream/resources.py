@@ -210,7 +210,8 @@ class Resources:
                 )
         for note in listing.notes:
             if before is None or note not in before.notes:
-                logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
+                said = visible(self._server.redactor.text(note), instead=" ")
+                logger.warning("upstream %s: %s", self._server.name, said)
         return listing
 
     def _is_news(self) -> None:

@@ -568,7 +568,7 @@ class UpstreamSession:
         """Tells once what was odd in what the server sent."""
         if text not in self._notes and len(self._notes) < MAX_NOTES:
             self._notes.add(text)
-            said = self._server.redactor.text(text)
+            said = visible(self._server.redactor.text(text), instead=" ")
             logger.warning("upstream %s: %s", self._server.name, said)
             log_line(self._server.log_file, f"cellblock: {said}")
             if self.state is State.CONNECTING and (noise := self._link.noise()):

@@ -117,6 +117,7 @@ ENDS_BYTES: Final = 512
 """Sets how much of either end of a message that is not read is searched for its id."""
 
 QUOTED_CHARS: Final = 120
+_LAST_WORD: Final = re.compile(r"[^\s\"]*$")
 
 INTERNAL_ERROR: Final = -32603
 
@@ -227,9 +228,10 @@ def answered_id(head: bytes, tail: bytes) -> int | None:
 
 
 def quoted(data: bytes) -> str:
-    """Returns the beginning of what a server wrote, for a sentence."""
-    text = data[: 4 * QUOTED_CHARS].decode("utf-8", "replace")
-    return visible(text, instead=" ")[:QUOTED_CHARS].strip()
+    """Returns the beginning of what a server wrote, for a sentence. No word is cut: it may be a secret, of which a part
+    would not be known again."""
+    text = visible(data[: 4 * QUOTED_CHARS].decode("utf-8", "replace"), instead=" ")
+    return (text if len(text) <= QUOTED_CHARS else _LAST_WORD.sub("", text[:QUOTED_CHARS])).strip()
 
 
 def written(params: Mapping[str, Any] | None = None, **members: object) -> bytes:

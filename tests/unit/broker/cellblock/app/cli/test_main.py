@@ -7,9 +7,13 @@ import sys
 
 ASKED = """
 import sys
+ROOMS = tuple("cellblock." + room for room in ("app.broker", "run", "serve", "tools", "types"))
 from cellblock.app.cli.main import _load_when_used
 _load_when_used()
-import mcp.client.session
+import importlib, pkgutil, cellblock
+for module in pkgutil.walk_packages(cellblock.__path__, "cellblock."):
+    if module.name.startswith(ROOMS):
+        importlib.import_module(module.name)
 print("mcp.client.client" in sys.modules, "cryptography" in sys.modules)
 import mcp
 from mcp.client import Client

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from cellblock.base.budget import Budget
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks, in_background
 from cellblock.tools.upstream.failures import ConnectionLost
@@ -431,7 +432,8 @@ async def test_a_list_that_changes_nothing_is_waited_for_a_few_times_only() -> N
     loop, says = asyncio.get_running_loop(), SimpleNamespace(during=[])
     session: Any = SimpleNamespace(server_info=None, server_capabilities=None, instructions="one")
     session.connection = SimpleNamespace(notes=())
-    server: Any = SimpleNamespace(bounds=SimpleNamespace(connect_timeout_ms=1_000))
+    redactor = Redactor(ServerConfig(command="x"))
+    server: Any = SimpleNamespace(bounds=SimpleNamespace(connect_timeout_ms=1_000), redactor=redactor)
 
     async def prepare(facts: ServerFacts) -> ServerFacts:
         for more in says.during:
