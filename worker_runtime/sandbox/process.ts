@@ -7,8 +7,9 @@
 import { denoCore } from "./deno_core.ts";
 import { applyGlobals, makeDispatchEvent } from "./globals/globals.ts";
 import type { TimerSource } from "./globals/globals_web.ts";
+import type { Rest } from "./journal/journal.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "./run.ts";
-import { makeJournalBy, type Rest, type Seam } from "./seam.ts";
+import { makeJournalBy, type Seam } from "./seam.ts";
 import { useChannel } from "./wire/channel.ts";
 import { encodeFrame, takeFrames } from "./wire/frames.ts";
 import { goUnheard, hearAgain, nextTurn, pipes, textOf, turnOfLoop } from "./wire/pipes.ts";

@@ -5,10 +5,6 @@
  * @module
  */
 
-import type { Core } from "./deno_core.ts";
-import type { TimerSource } from "./globals/globals_web.ts";
-import type { Channel } from "./wire/channel.ts";
-
 /** Names the kinds of events that come from outside of the script, each in its own turn; `journal/past.ts` says which. */
 export type Kind = "a" | "t" | "i" | "e";
 
@@ -46,14 +42,6 @@ export interface Run {
    * @param place Where in the script, as with a call; "" where it is not known.
    */
   diverged(what: string, place: string): void;
-}
-
-/** Holds what the journal's text has of the rest of the sandbox, and takes what it makes. */
-export interface Rest {
-  readonly core: Core;
-  readonly channel: Channel;
-  turnOfLoop(work: () => void): void;
-  take(made: Seam & TimerSource): void;
 }
 
 /** Stands for a journal, or for none. */

@@ -10,8 +10,11 @@
  * @module
  */
 
+import type { Core } from "../deno_core.ts";
+import type { TimerSource } from "../globals/globals_web.ts";
 import * as p from "../primordials.ts";
-import type { Kind, Rest, Run, Terms } from "../seam.ts";
+import type { Kind, Run, Seam, Terms } from "../seam.ts";
+import type { Channel } from "../wire/channel.ts";
 import { EVENTS_FLUSH_CHARS, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
 import { keyStream, type NextByte, rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
@@ -29,6 +32,14 @@ interface Timer {
   readonly run: () => void;
   readonly due: number;
   native: object | undefined;
+}
+
+/** Holds what the journal's text has of the rest of the sandbox, and takes what it makes. */
+export interface Rest {
+  readonly core: Core;
+  readonly channel: Channel;
+  turnOfLoop(work: () => void): void;
+  take(made: Seam & TimerSource): void;
 }
 
 declare const CELLBLOCK_REST: Rest;
