@@ -542,6 +542,33 @@ async def test_a_text_that_came_in_its_own_field_is_not_told(
     assert bool((await within(broker.run(IMPORT + code))).diagnostics) == is_told
 
 
+@pytest.mark.parametrize(
+    ("code", "is_told"),
+    [
+        ("(f.orders ?? []).length", True),
+        ("f.data.map((one) => one.amount)", True),
+        ("f.data.reduce((sum, one) => sum + one.total, 0)", True),
+        ("f.data.filter((one) => one.total > '9').length", True),
+        ("f.data.length + (f.tags ?? []).length", False),
+        ("f.data.map((one) => one.note ?? 'none')", False),
+        ("f.data.reduce((sum, one) => sum + Number(one.total), 0)", False),
+    ],
+)
+async def test_first_answers_of_a_tool_count_in_the_run_that_gets_them(
+    tmp_path: Path, code: str, is_told: bool
+) -> None:
+    rows = [{"id": 1, "total": "36.50"}, {"id": 2, "total": "9.50"}]
+    definition, answer = tool("fresh", {"data": rows, "next_cursor": None})
+    definitions = tmp_path / "definitions.json"
+    definitions.write_text(json.dumps({"pages": [[definition]], "answers": {"fresh": answer}}))
+    servers = {"plain": plain_server("--definitions", definitions)}
+    async with ready(settings(tmp_path, servers, typecheck_timeout_ms=60_000)) as broker:
+        response = await within(
+            broker.run(f"{IMPORT}const f = await p.fresh({{}}); globalThis.__codemode_result__ = {code};")
+        )
+    assert any(one.code == "TYPE_ERROR" for one in response.diagnostics) == is_told, response.diagnostics
+
+
 @pytest.mark.parametrize("wanted", ["read_files", "delete_file", "move_files"])
 async def test_another_verb_is_not_suggested(broker: Broker, wanted: str) -> None:
     response = await within(broker.run(f"{IMPORT}await p.{wanted}({{}});"))

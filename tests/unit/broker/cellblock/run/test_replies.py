@@ -214,6 +214,25 @@ def test_what_values_show_to_be_wrong_or_in_vain_is_told(code: str, rows: Any, s
     assert told == ([] if severe is None else [severe])
 
 
+@pytest.mark.parametrize(
+    ("answer", "member"),
+    [
+        ({"items": [1, 2], "total_count": 5}, ["total_count"]),
+        (json.dumps({"rows": [{}], "count": 3}), ["count"]),
+        ({"items": [1, 2], "total": 2}, []),
+        ({"items": [], "total": 2}, []),
+        ({"items": [1], "others": [1], "total": 2}, []),
+        ({"total": 7, "open": 3}, []),
+        ({"items": [{"total": "5"}], "total": "5"}, []),
+        ({"items": [1], "page": 1, "pages": 3}, ["pages"]),
+        ({"items": [1], "page": 3, "pages": 3}, []),
+    ],
+)
+def test_a_list_that_is_shorter_than_its_total_is_not_all(answer: Any, member: list[str]) -> None:
+    answers = answered(answer, "text" if isinstance(answer, str) else "value")
+    assert answers.unread() == [("list", one) for one in member]
+
+
 LIKE_TITLE = ("titl", "itle", "Title", "titles", "t.tle")
 
 
