@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
@@ -184,6 +184,7 @@ class Answers:
     def unread(self) -> list[tuple[str, str]]:
         """Gives the tools whose last answer said that there is more, each with the member that says so."""
         told: list[tuple[str, str]] = []
+        bodies, times = dict(self._bodies or ()), Counter(of for of, _ in self._bodies or ())
         for of, ends in self._ends.items():
             tool = of[1]
             more, page, pages = _MORE.search(ends), _PAGE.search(ends), _PAGES.search(ends)
@@ -191,23 +192,9 @@ class Answers:
                 more = pages
             if more is not None:
                 told.append((tool, more[1].decode()))
-            elif (total := self._total_beyond(of)) is not None:
+            elif times[of] == 1 and (total := _total_beyond(bodies[of])) is not None:
                 told.append((tool, total))
         return told
-
-    def _total_beyond(self, tool: _Tool) -> str | None:
-        """Gives the member in which the only answer of a tool, a small one, says that its one list is not all."""
-        bodies = [body for of, body in self._bodies or () if of == tool]
-        if len(bodies) != 1 or len(bodies[0]) > MAX_INPUT_BYTES or _TOTAL.search(bodies[0]) is None:
-            return None
-        value = _parsed(bodies[0])
-        value = _parsed(value) if isinstance(value, str) else value
-        members = value.items() if is_object(value) else ()
-        sizes = [len(one) for _, one in members if is_array(one)]
-        totals = [(name, one) for name, one in members if _TOTAL.fullmatch(f'"{name}"'.encode())]
-        if len(sizes) != 1 or len(totals) != 1 or not isinstance(totals[0][1], int):
-            return None
-        return totals[0][0] if 0 < sizes[0] < totals[0][1] else None
 
     def has(self, server_id: str, tool: str) -> bool:
         """Says whether a tool has answered."""
@@ -401,6 +388,22 @@ def as_text(output: ToolOutput | None, *, is_json: bool) -> ToolOutput:
         return ToolOutput("observed", "A text, in this run.", text=True)
     inner = output.schema if output is not None and output.schema is not None else True
     return ToolOutput("observed", "JSON text, in this run.", document=inner)
+
+
+def _total_beyond(body: bytes) -> str | None:
+    """Gives the member in which a small answer says that its one list is not all."""
+    if len(body) > MAX_INPUT_BYTES or _TOTAL.search(body) is None:
+        return None
+    value = _parsed(body)
+    value = _parsed(value) if isinstance(value, str) else value
+    members = value.items() if is_object(value) else ()
+    sizes = [len(one) for _, one in members if is_array(one)]
+    totals = [
+        (name, one) for name, one in members if _TOTAL.fullmatch(f'"{name}"'.encode("utf-8", "replace"))
+    ]
+    if len(sizes) != 1 or len(totals) != 1 or not isinstance(totals[0][1], int):
+        return None
+    return totals[0][0] if 0 < sizes[0] < totals[0][1] else None
 
 
 def _texts_of(field: str) -> bytes:

@@ -132,11 +132,12 @@ async def refusal_of(response: httpx2.Response) -> bytes:
 
 
 def words_of(body: bytes, kind: str) -> str:
-    """Returns what a refusal says, short: of JSON its message, and nothing of a page."""
+    """Returns what a refusal says, short, and without half a word, which may be a secret; nothing of a page."""
     text = body.decode("utf-8", "replace").strip()
     if kind == "text/html" or text[:1] == "<":
         return ""
-    return " ".join(text.split())[:REFUSAL_CHARS]
+    said = " ".join(text.split())
+    return said if len(said) <= REFUSAL_CHARS else said[:REFUSAL_CHARS].rpartition(" ")[0]
 
 
 def said_by(error: Exception) -> str:

@@ -27,7 +27,7 @@ from cellblock.run.call_results import unwrap
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.failures import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
-from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
+from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked, words_of
 from cellblock.tools.upstream.pace import MESSAGES_IN_STEP, Holding
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.framing import (
@@ -49,6 +49,7 @@ from cellblock.tools.upstream.wire.messages import (
     Result,
     Unreadable,
     parts,
+    quoted,
     read,
 )
 from cellblock.tools.upstream.wire.repair import page
@@ -260,6 +261,13 @@ def test_an_event_is_taken_early_where_it_is_a_message_and_then_no_more() -> Non
     assert splitter.feed(data[-2:]) == []
     assert splitter.early() == [Event(data, "3")]
     assert splitter.feed(b"\n\ndata: x\n\n") == [Event(b"x")]
+
+
+def test_no_half_of_a_word_is_quoted() -> None:
+    said = "word " * 59 + "a-secret-of-17-letters"
+    assert words_of(said.encode(), "text/plain") == "word " * 58 + "word"
+    assert quoted(said[190:].encode()) == "word " * 20 + "word"
+    assert words_of(b"a  short\none", "") == quoted(b"a short one") == "a short one"
 
 
 def test_of_events_without_data_the_last_position_is_left() -> None:
