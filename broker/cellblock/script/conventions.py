@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -62,6 +63,7 @@ _CONSOLE: Final = re.compile(r"console\s*\.\s*\w+")
 _RETURN: Final = re.compile(rb"return")
 _OWN: Final = re.compile(rb"(?<![\w$.])(const|let|var)\s+__codemode_result__(?![\w$])")
 _SHARED: Final = re.compile(rb"globalThis\s*(?:\?\.|\.|\[\s*[\"'])\s*__codemode_result__")
+_NAME: Final = re.compile(r"[\w$]+")
 _NO_PROMISE: Final = re.compile(
     r"(?:Array|Date|JSON|Math|Number|Object|String)\.(?!fromAsync)\w+|Boolean|Number|String|parse(?:Float|Int)"
     r"|structuredClone|.*\.(?:at|concat|every|filter|find\w*|flat|flatMap|includes|indexOf|join|match|padStart|pop"
@@ -154,16 +156,16 @@ def uncalled(root: Node, source: bytes) -> str | None:
     """Gives the one corrective action for a script that only declares, of what one function is named nowhere else;
     None where it does more."""
     others = _split(root)[1]
-    names = [field(node, "name") for node in others if node.type == "function_declaration"]
-    unused = [
-        called
-        for name in names
-        if name is not None and (called := _text(name, source))
-        if len(others) == 1 or source.count(called.encode()) == 1
-    ]
-    if len(unused) != 1 or any(node.type not in _DECLARATIONS for node in others):
+    if any(node.type not in _DECLARATIONS for node in others):
         return None
-    return f"Nothing calls `{unused[0]}`: add `globalThis.{RESULT_NAME} = await {unused[0]}();`"
+    names = [field(node, "name") for node in others if node.type == "function_declaration"]
+    called = [_text(name, source) for name in names if name is not None]
+    if len(others) > 1:
+        times = Counter(_NAME.findall(source.decode("utf-8", "replace")))
+        called = [name for name in called if times[name] == 1]
+    if len(called) != 1:
+        return None
+    return f"Nothing calls `{called[0]}`: add `globalThis.{RESULT_NAME} = await {called[0]}();`"
 
 
 def likely_result(root: Node, source: bytes) -> str:
