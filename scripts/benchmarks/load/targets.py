@@ -30,8 +30,8 @@ NEVER: Final = "never"
 """Names the mode that has a process for each run."""
 
 BOUNDS: Final = {
-    NEVER: {"1a": 0.16, "1b": 0.25, "1c": 1 / 0.95, "2a": 1.40, "2a, no import": 1.25, "3d": 7.0},
-    "principal": {"1a": 0.10, "1b": 0.20, "1c": 1 / 5, "2a": 1 / 5, "2a, no import": 1 / 5, "3d": 6.0},
+    NEVER: {"1a": 0.30, "1b": 0.30, "1c": 1.0, "2a": 1.55, "2a, no import": 1.55, "3d": 7.0},
+    "principal": {"1a": 0.30, "1b": 0.30, "1c": 1 / 5, "2a": 1 / 5, "2a, no import": 1 / 6, "3d": 6.0},
 }
 CPU_MS: Final = {"broker": 0.7, "host": 0.4, "worker": 1.0}
 

@@ -272,7 +272,7 @@ def test_words_follow_the_figures() -> None:
 
 
 def test_an_earlier_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load.main(["--result", str(ROOT / "docs/benchmarks/load-2026-11-27.json")]) == 0
+    assert load.main(["--result", str(ROOT / "docs/benchmarks/load-2026-12-01.json")]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("# Load test") and "## Targets" in shown
 
