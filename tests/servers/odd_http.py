@@ -1,7 +1,7 @@
 """Servers over HTTP that are odd in one way, in the process of a test.
 
 `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410, `anew` with what the
-SDK of TypeScript says after a start, `expired` with an error of JSON-RPC; `sse` and `get` know the older transport
+SDK of TypeScript says after a start; `sse` and `get` know the older transport
 alone, and say 405 or 404 to others; `away` wants its messages at another origin; `page` sends a page where an answer
 belongs; `dated` refuses revisions that it does not know; those of `WRITTEN` write their answers in another form.
 """
@@ -23,7 +23,6 @@ REFUSED: dict[str, tuple[int, dict[str, str]]] = {
 FORGOTTEN = {
     "gone": (410, b""),
     "anew": (400, b'{"error": {"code": -32000, "message": "Bad Request: Server not initialized"}}'),
-    "expired": (200, b'{"error": {"code": -32602, "message": "Invalid params: Invalid or expired session"}}'),
 }
 """The answer to who calls in a session that is over."""
 

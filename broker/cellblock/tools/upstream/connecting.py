@@ -88,12 +88,12 @@ async def _discovers(session: Session) -> bool:
     """
     try:
         await session.discover()
+    except ConnectionLost:
+        raise
     except MCPError as error:
         said: object = error.data.get("supported") if is_object(error.data) else None
         supported = said if is_array(said) and error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
-        if isinstance(error, ConnectionLost) or (
-            supported and not any(one in KNOWN_PROTOCOL_VERSIONS for one in supported)
-        ):
+        if supported and not any(one in KNOWN_PROTOCOL_VERSIONS for one in supported):
             raise
         return False
     except (ValidationError, RuntimeError):

@@ -96,18 +96,13 @@ def timed_out(server: str, tool: str, bound: float, noise: str) -> ToolCallError
     )
 
 
-_SESSION_EXPIRED: Final = re.compile(r"\bexpired session\b|\bsession (?:has |is )?expired\b", re.IGNORECASE)
-
-
-def not_begun(error: MCPError, *, over_http: bool = False) -> bool:
+def not_begun(error: MCPError) -> bool:
     """Says whether a request certainly was not begun, and another connection may take it."""
     if isinstance(error, ConnectionLost):
         return not error.sent
     if isinstance(error, SessionForgotten):
         return True
-    # In an answer with status 200; the same codes mean other things elsewhere.
-    if over_http and error.code in (types.INVALID_REQUEST, types.INVALID_PARAMS):
-        return _SESSION_EXPIRED.search(error.message[:MAX_SEARCHED_CHARS]) is not None
+    # In an answer with status 200; the same code means other things elsewhere.
     return error.code == SESSION_NOT_FOUND and "session" in error.message.lower()
 
 

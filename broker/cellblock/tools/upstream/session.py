@@ -336,7 +336,7 @@ class UpstreamSession:
                 try:
                     result = await sent(link)
                 except MCPError as error:
-                    if not failures.not_begun(error, over_http=self._server.config.url is not None):
+                    if not failures.not_begun(error):
                         raise
                     self._lose(link)
                     link = await self._ready(left * (1 - LEFT_SHARE))
