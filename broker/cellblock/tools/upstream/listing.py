@@ -416,9 +416,8 @@ class ToolList:
             listing = await list_tools(session)
         facts, text = facts_of(session, listing), self._server.redactor.text
         facts = replace(facts, notes=tuple(map(text, facts.notes)), odd=tuple(map(text, facts.odd)))
-        if facts != self.facts:
-            for note in replace(facts, odd=()).all_notes():
-                logger.warning("upstream %s: %s", self._server.name, text(note))
+        for note in facts.all_notes():
+            self._server.note(note)
         if self._prepare is not None:
             facts = await self._prepare(facts)
         return facts if self.facts is None else in_order_of(self.facts, facts)

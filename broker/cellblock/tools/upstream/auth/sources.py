@@ -15,17 +15,18 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.server import OWN_SECRET, ServerAuthSettings, ServerConfig
 from cellblock.base.store import Stamp, Store
-from cellblock.tools.upstream.auth.authority import authority_of, client_of
-from cellblock.tools.upstream.auth.bearer import Login
-from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
-from cellblock.tools.upstream.auth.exchange import (
+from cellblock.tools.upstream.auth.authority import (
     TOKEN_SECONDS,
     ask,
+    authority_of,
+    client_of,
     error_code,
     is_safe,
     tokens_in,
     words_of,
 )
+from cellblock.tools.upstream.auth.bearer import Login
+from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.definitions import file_stem
