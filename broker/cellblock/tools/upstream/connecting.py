@@ -26,7 +26,7 @@ from cellblock.base.tasks import end_tasks
 from cellblock.base.visible import visible
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.dispatcher import Connection, Session, Wire
-from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused
+from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost, HttpRefused
 from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
 from cellblock.tools.upstream.installs import INSTALL_SECONDS, Install, package_of
@@ -110,8 +110,6 @@ async def _discovers(session: Session) -> bool:
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
-
-CLOSED_BY_SERVER = "the connection was closed by the server"
 
 
 @dataclass(frozen=True, slots=True)

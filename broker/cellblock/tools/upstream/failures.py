@@ -49,6 +49,8 @@ class AnswerUnreadable(MCPError):
         self.too_large = too_large
 
 
+CLOSED_BY_SERVER: Final = "the connection was closed by the server"
+
 SESSION_NOT_FOUND: Final = -32001
 """Is the code of an error by which servers say that they have forgotten a session."""
 

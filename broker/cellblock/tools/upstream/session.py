@@ -27,9 +27,9 @@ from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Session
-from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import NO_PACKAGE
 from cellblock.tools.upstream.lifecycle import FIRST_TRY, NO_ROOM, Lifecycle, State
@@ -208,19 +208,16 @@ class UpstreamSession:
         """Says whether the first attempt to connect is not over yet."""
         return self.life.is_first
 
-    async def settled(self, bound: float, *, at_most: float | None = None) -> None:
+    async def settled(self, bound: float, *, at_most: float) -> None:
         """Waits for the end of the first attempt to connect.
 
         Args:
             bound: Seconds from the start of the session, however late this is called.
-            at_most: Seconds from now; None: `bound` alone counts.
+            at_most: Seconds from now.
         """
-        left = self._began + bound - asyncio.get_running_loop().time()
-        left = left if at_most is None else min(left, at_most)
-        if left > 0:
-            async with cut_off(left):
-                while self.starting:
-                    await self._moved.wait()
+        async with cut_off(min(self._began + bound - asyncio.get_running_loop().time(), at_most)):
+            while self.starting:
+                await self._moved.wait()
 
     @property
     def installing(self) -> bool:
