@@ -48,11 +48,6 @@ LATE_SECONDS: Final = 10.0
 """Sets how long the answer to one of `server/discover` and `initialize` is waited for when the other is answered."""
 
 
-class ProbeEnded(Exception):
-    """Tells that the connection ended while the revision was agreed on: some servers end where `initialize` is not
-    what they hear first."""
-
-
 async def _agree(session: Session, *, handshake: bool) -> None:
     """Asks `server/discover`, and falls back to `initialize` where that gives nothing or takes too long."""
     if handshake:
@@ -216,7 +211,6 @@ class Link:
         Raises:
             OSError: The process cannot be started.
             MCPError: The server refused, or the connection was lost.
-            ProbeEnded: It was lost where `handshake` may help.
         """
         guard_loggers()
         wire = await self._wire(stack)
@@ -280,8 +274,8 @@ class Link:
                 self.session, connection.version = session, session.protocol_version
                 stack.push_async_exit(opening.pop_all())
                 return session
-        if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
-            raise ProbeEnded(failed.message) from None
+        if isinstance(failed, ConnectionLost):
+            failed.at_question = failed.sent and not handshake
         raise failed
 
     def noise(self) -> str:
@@ -316,7 +310,7 @@ class Link:
         missing = missing_command(config) if isinstance(error, OSError) else None
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
-        if not isinstance(error, ConnectionLost | ProbeEnded) or config.command is None:
+        if not isinstance(error, ConnectionLost) or config.command is None:
             return failures.reason_of(error, self._server.redactor)
         if self._said:
             return f"it ended by itself; it said: {self._said}{self.noise()}"

@@ -20,7 +20,10 @@ from cellblock.base.redaction import Redactor
 
 
 class ConnectionLost(MCPError):
-    """Tells that the connection is over. `sent` says whether the request may have reached the server."""
+    """Tells that the connection is over. `sent` says whether the request may have reached the server, `at_question`
+    that it was the one for its revision: some servers end where `initialize` is not what they hear first."""
+
+    at_question = False
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(types.CONNECTION_CLOSED, why)

@@ -27,7 +27,7 @@ from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.connecting import Link, Upstream
 from cellblock.tools.upstream.dispatcher import Session
 from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
@@ -413,7 +413,7 @@ class UpstreamSession:
                 why = link.why_ended()
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
-                at_question = isinstance(first, ProbeEnded)
+                at_question = isinstance(first, ConnectionLost) and first.at_question
                 is_unanswered = isinstance(first, ToolCallError) and link.session is None
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0

@@ -43,7 +43,7 @@ from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS, LoginStore
-from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.connecting import Link, Upstream
 from cellblock.tools.upstream.failures import HttpRefused
 from cellblock.tools.upstream.listing import list_tools
 from cellblock.tools.upstream.pace import Holding
@@ -161,7 +161,7 @@ async def challenge_of(target: LoginTarget, bound: float) -> httpx2.Response | N
             # Some servers greet everybody, and refuse who wants to know their tools.
             with contextlib.suppress(MCPError):
                 await list_tools(session)
-    except (MCPError, ProbeEnded, TimeoutError, BaseExceptionGroup) as error:
+    except (MCPError, TimeoutError, BaseExceptionGroup) as error:
         found = failures.first_of(error)
         if asking.refused is None:
             answers = isinstance(found, HttpRefused)
