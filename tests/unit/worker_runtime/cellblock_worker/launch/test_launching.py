@@ -492,7 +492,7 @@ async def test_one_without_a_group_is_killed_alone(times: int, monkeypatch: pyte
     await within(asyncio.wait([starting]))
     assert starting.cancelled()
     await until(lambda: killed, "the process is there, and killed")
-    # A second cancellation does not wait for its end, and a thread tells asyncio of it: that must be before the loop ends.
+    # A second cancellation does not wait for its end, of which a thread tells the loop: before that is closed.
     assert await within(killed[0].wait()) == -signal.SIGKILL
 
 
