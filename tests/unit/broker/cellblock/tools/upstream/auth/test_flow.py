@@ -362,6 +362,8 @@ async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener
     page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
     assert page.split()[1] == b"200"
     assert b"default-src 'none'" in page and b"no-store" in page
+    # The listener keeps no connection open: who asks again in the same one may find it reset.
+    assert b"\r\nconnection: close\r\n" in page
     assert b"first" not in page
     assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
     assert await listener.answer(20) == {"code": "first", "state": STATE, "iss": "https://login.example"}
