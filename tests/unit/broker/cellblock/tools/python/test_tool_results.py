@@ -115,7 +115,7 @@ def giving(annotation: Any, value: Any) -> Callable[[], Any]:
         pytest.param(None, (n for n in range(2)), {"result": [0, 1]}, id="generator"),
         (dict[str, Any], {"x": math.inf}, {"x": None}),
         (dict[str, Any], {"x": Constants()}, {"x": {"NaN": None}}),
-        (dict[str, Any], {"NaN": "Infinity", "\ud800": 1}, {"NaN": "Infinity", "\ufffd": 1}),
+        (dict[str, Any], {"NaN": "Infinity", "a": "\ud800"}, {"NaN": "Infinity", "a": "\ufffd"}),
         (list[float | None], [math.nan, 1.5], {"result": [None, 1.5]}),
         # What cannot be cut may have any size.
         pytest.param(tuple[int, ...], (1,) * 200_001, {"result": [1] * 200_001}, id="long tuple"),
