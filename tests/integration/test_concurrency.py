@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, InvalidRequest, RunResponse, tool
+from cellblock.base.settings.sections import PoolSettings
 from cellblock_worker.confinement import confinement
 from support.brokers import begun, ready
 from support.entries import plain_server, settings
@@ -73,6 +74,22 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(tmp_path:
     async with Broker(made, tools=[meet]) as broker:
         responses = await within(asyncio.gather(*(broker.run(code) for _ in range(CAPACITY))))
     assert all(response.ok for response in responses)
+
+
+@pytest.mark.parametrize("configured", [{}, {"warm": 2}], ids=["by itself", "as configured"])
+async def test_the_first_run_has_a_warm_worker_and_others_are_booted_then(
+    configured: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    sections = settings(tmp_path).with_section(pool=PoolSettings(**configured))
+    async with Broker(sections) as broker:
+        reach = broker._reach
+        assert reach is not None
+        pool = reach.workers.pool
+        wanted = configured.get("warm", 1)
+        await until(lambda: (pool.warm, pool.booting, pool.warm_wanted) == (wanted, 0, wanted), "it is idle")
+        succeeded(await within(broker.run("1")))
+        await warmed(broker, 2)
 
 
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:

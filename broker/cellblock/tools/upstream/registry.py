@@ -192,7 +192,7 @@ class Registry:
 
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
-        self._recalling: asyncio.Task[None] | None = None
+        self._recalling = TaskSet()
         self._closing = TaskSet()
         self._people = OrderedDict[str, _Person]()
         self.personal = _started(servers, personal=True)
@@ -284,9 +284,8 @@ class Registry:
         self._forget()
         for name in (*change.added, *change.changed):
             self.sessions[name].start()
-        if self._recalling is not None:
-            self._recalling.cancel()
-        self._recalling = asyncio.create_task(self.recall())
+        self._recalling.cancel()
+        self._recalling.start(self.recall())
         return change
 
     def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
@@ -354,7 +353,7 @@ class Registry:
         return any(session.starting for session in self.sessions_of(principal).values())
 
     async def installed(
-        self, tell: Callable[[str], object], code: str | Collection[str] | None = None
+        self, tell: Callable[[str], object], code: str | Collection[str] | None = None, principal: str = ""
     ) -> None:
         """Waits for the end of servers' first attempts to connect, and before it for what their programs install
         (`npx`, `uvx`).
@@ -362,10 +361,11 @@ class Registry:
         Args:
             tell: Told a sentence of each that is being installed, after pauses that grow from `TELL_SECONDS`.
             code: Only the servers that this script names, or with these ids, are waited for; None: all.
+            principal: Whose own sessions are waited for, too.
         """
         named = {
             name: session
-            for name, session in self.sessions_of("").items()
+            for name, session in self.sessions_of(principal).items()
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
         now = asyncio.get_running_loop().time
@@ -386,24 +386,20 @@ class Registry:
         ids: Collection[str] | None = None,
         *,
         principal: str = "",
-        bound: float | None = None,
         at_most: float | None = None,
     ) -> None:
-        """Waits until no server is in its first attempt to connect.
+        """Waits until no server is in its first attempt to connect, for `STARTUP_WAIT_SECONDS` at most: for all once,
+        from the start of that attempt, or what `start` was given for it; for those that are named, from now.
 
         Args:
-            principal: Whose own sessions are waited for, too.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
-            bound: Seconds from the start of that attempt, or what `start` was given for it: all are waited for once.
-                None: `STARTUP_WAIT_SECONDS`.
-            at_most: Seconds from now; of named servers, which everybody waits for anew, `STARTUP_WAIT_SECONDS` at most.
+            principal: Whose own sessions are waited for, too.
+            at_most: Seconds from now, where that is less.
         """
-        if bound is None:
-            bound = STARTUP_WAIT_SECONDS
-            if ids is not None:
-                bound, at_most = inf, bound if at_most is None else min(bound, at_most)
+        bound = STARTUP_WAIT_SECONDS if ids is None else inf
+        most = STARTUP_WAIT_SECONDS if at_most is None else min(at_most, STARTUP_WAIT_SECONDS)
         named = self._named(self.sessions_of(principal), ids).values()
-        await asyncio.gather(*(one.settled(bound, at_most=at_most) for one in named if one.starting))
+        await asyncio.gather(*(one.settled(bound, at_most=most) for one in named if one.starting))
 
     async def refreshed(
         self, used: Collection[str] | None, bound: float, principal: str = ""
@@ -458,8 +454,7 @@ class Registry:
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
-        if self._recalling is not None:
-            self._recalling.cancel()
+        self._recalling.cancel()
         self.personal = {}
         await asyncio.gather(self._python.close(), *(session.close() for session in self._all.values()))
         await self._closing.ended()

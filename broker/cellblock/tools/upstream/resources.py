@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -97,8 +96,6 @@ def _read(model: type[BaseModel], item: bytes) -> Any:
             return entry if given.get("name") else None
     return None
 
-
-logger = logging.getLogger("cellblock.tools.upstream")
 
 NEWS_SECONDS: Final = 0.25
 """Sets the pause between two words of a server that its lists have changed: in a loop, it does not keep ours busy."""
@@ -209,9 +206,7 @@ class Resources:
                     f"Its {listing.what} list cannot be read: {failures.reason_of(error, self._server.redactor)}."
                 )
         for note in listing.notes:
-            if before is None or note not in before.notes:
-                said = visible(self._server.redactor.text(note), instead=" ")
-                logger.warning("upstream %s: %s", self._server.name, said)
+            self._server.note(note)
         return listing
 
     def _is_news(self) -> None:

@@ -40,7 +40,7 @@ from cellblock.tools.upstream.listing import (
     ServerFacts,
     ToolList,
 )
-from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
+from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Cut, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
@@ -276,7 +276,7 @@ def test_who_never_pauses_is_cut_off_and_bursts_are_no_flood_whatever_their_size
             await asyncio.sleep(pause)
 
     in_virtual_time(bursts(2 * FLOOD_SECONDS))
-    with pytest.raises(Flooding, match="messages a second"):
+    with pytest.raises(Cut, match="messages a second"):
         in_virtual_time(asyncio.wait_for(bursts(0), 2 * FLOOD_SECONDS))
 
 
