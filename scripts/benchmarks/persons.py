@@ -44,7 +44,7 @@ async def measured(persons: int, servers: int) -> None:
         before = private_bytes(os.getpid())
         for person in names:
             made.catalogs_of(person)
-            await made.registry.settled(principal=person, bound=BOUND_SECONDS)
+            await made.registry.settled(principal=person, at_most=BOUND_SECONDS)
         assert all(made.registry.counts(name)[1] == persons for name in entries)
         kib("connected", before, sessions)
         for name in entries:

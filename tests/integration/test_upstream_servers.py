@@ -46,12 +46,13 @@ async def test_a_server_gets_its_env_and_none_of_the_brokers(
     assert environment.items() >= own.items() and "BROKERS_OWN_CREDENTIAL" not in environment
 
 
-CALL_BOUND_MS = 1000
+CALL_BOUND_MS = 3000
+"""For calls that take milliseconds, and one that is never answered."""
 
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    """A broker that gives an upstream call one second, with one plain server."""
+    """A broker that gives an upstream call three seconds, with one plain server."""
     bounds = {"call_timeout_ms": CALL_BOUND_MS}
     config = settings(tmp_path_factory.mktemp("failures"), {"plain": plain_server()}, upstream=bounds)
     with retrying(0.05, 0.2):
@@ -352,7 +353,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     async with ready(config) as broker:
         assert [one.tool_name for one in broker.catalog.servers["server"].tools] == ["good", "late", "twice"]
         refused = await within(broker.run('import { deep } from "@codemode/servers/server";'))
-        assert "levels or more, over 100" in error_of(refused, "IMPORT_FAILURE").message
+        assert "levels, over 100" in error_of(refused, "IMPORT_FAILURE").message
         asked = """
             import { getTool } from "@codemode/discovery";
             globalThis.__codemode_result__ = await getTool("server", "long_schema").catch((error) => error.message);

@@ -179,10 +179,7 @@ async def _tools_of(
     )
     registry.start()
     try:
-        await registry.installed(say)
-        await registry.settled(
-            principal=principal, bound=section.upstream.for_server(server).connect_timeout_ms / 1000
-        )
+        await registry.installed(say, principal=principal)
         session = registry.sessions_of(principal).get(server)
         if session is None and config.is_personal:
             whose = f"{principal} has no login there" if principal else "you have no login there"

@@ -14,7 +14,6 @@ import os
 import pkgutil
 import signal
 import sys
-import threading
 from collections.abc import Coroutine, Sequence
 from types import ModuleType
 from typing import Any, Final
@@ -53,22 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _WhenUsed(ModuleType):
     """A package whose own code is run when the first name of it is asked for. (`importlib.util.LazyLoader` runs it for
-    an import of one of its modules, too.)"""
-
-    _lock = threading.RLock()
-    _begun = False
+    an import of one of its modules, too.) It is run as a module, `PACKAGE.__init__`: two threads that load the package
+    and a module of it wait for each other as at any import, which Python notices."""
 
     def __getattr__(self, name: str) -> Any:
-        with self._lock:
-            whole: ModuleType = self
-            if not self._begun and (spec := self.__spec__) is not None and spec.loader is not None:
-                # Its own code may ask for what is not there yet.
-                self._begun = True
-                spec.loader.exec_module(self)
-                whole.__class__ = ModuleType  # pyright: ignore[reportAttributeAccessIssue] - as `importlib.util` does
-        if type(whole) is _WhenUsed:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(whole, name)
+        value = getattr(importlib.import_module(f"{self.__name__}.__init__"), name)
+        setattr(self, name, value)
+        return value
 
 
 def _load_when_used() -> None:

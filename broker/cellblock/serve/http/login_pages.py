@@ -41,22 +41,23 @@ from cellblock.serve.http.refusal import header
 from cellblock.serve.http.token import MAX_CHARS, SUBJECT
 from cellblock.serve.service import RunService
 from cellblock.tools.upstream.auth.asserted import identity_in, place_of
-from cellblock.tools.upstream.auth.authority import metadata_of
+from cellblock.tools.upstream.auth.authority import TOKEN_SECONDS, exchange, metadata_of
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError
-from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, exchange
 from cellblock.tools.upstream.auth.flow import (
     BEGUN_SECONDS,
     BegunLogin,
+    LoginTarget,
     begin,
+    challenge_of,
     failing,
     finish,
     leading,
     taken,
+    target_of,
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import code_in, page, values_in
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
-from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
 from cellblock.tools.upstream.server_logins import kept_logins
 
 logger = logging.getLogger("cellblock.serve")

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx2
 import mcp_types as types
@@ -22,16 +23,22 @@ from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
+from cellblock.base.visible import visible
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.dispatcher import Connection, Session, Wire
-from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused
+from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost, HttpRefused
 from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
 from cellblock.tools.upstream.installs import INSTALL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
-from cellblock.tools.upstream.server_log import stderr_log
+from cellblock.tools.upstream.server_log import log_line, stderr_log
 from cellblock.tools.upstream.stdio import StdioWire, stdio_wire
+
+logger = logging.getLogger("cellblock.tools.upstream")
+
+MAX_NOTES: Final = 200
+"""Bounds the different oddities of one server that are told."""
 
 PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
@@ -39,11 +46,6 @@ before 2026-07-28 answer nothing else first."""
 
 LATE_SECONDS: Final = 10.0
 """Sets how long the answer to one of `server/discover` and `initialize` is waited for when the other is answered."""
-
-
-class ProbeEnded(Exception):
-    """Tells that the connection ended while the revision was agreed on: some servers end where `initialize` is not
-    what they hear first."""
 
 
 async def _agree(session: Session, *, handshake: bool) -> None:
@@ -104,8 +106,6 @@ async def _discovers(session: Session) -> bool:
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
 
-CLOSED_BY_SERVER = "the connection was closed by the server"
-
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
@@ -130,6 +130,7 @@ class Upstream:
     redactor: Redactor
     login: Login | None
     holding: Holding
+    _notes: set[str] = field(default_factory=set[str])
 
     @property
     def package(self) -> str | None:
@@ -139,6 +140,14 @@ class Upstream:
     def trouble(self) -> tuple[str | None, str] | None:
         """Says what is wrong with the login, as `Login.trouble`; None where there can be no login."""
         return self.login.trouble() if self.login is not None else None
+
+    def note(self, text: str) -> None:
+        """Tells once, in Cellblock's log and in that of the server, what was odd in what it sent."""
+        said = visible(self.redactor.text(text), instead=" ")
+        if said not in self._notes and len(self._notes) < MAX_NOTES:
+            self._notes.add(said)
+            logger.warning("upstream %s: %s", self.name, said)
+            log_line(self.log_file, f"cellblock: {said}")
 
 
 class Link:
@@ -163,6 +172,7 @@ class Link:
         self.install: Install | None = None
         self._server, self._on_note, self._callbacks = server, on_note, callbacks
         self._process: StdioWire | None = None
+        self._clock = asyncio.timeout(None)
         self._said = ""
 
     @contextlib.asynccontextmanager
@@ -178,27 +188,15 @@ class Link:
         """
         server, bound = self._server, self._server.bounds.connect_timeout_ms / 1000
         late = "it did not answer `initialize`"
-        clock = asyncio.timeout(bound if server.package is None else INSTALL_SECONDS + bound)
-
-        def installed() -> None:
-            # The clock may be over.
-            with contextlib.suppress(RuntimeError):
-                clock.reschedule(asyncio.get_running_loop().time() + bound)
-
+        self._clock = asyncio.timeout(bound if server.package is None else INSTALL_SECONDS + bound)
         async with contextlib.AsyncExitStack() as stack:
-            stderr, reading = await stack.enter_async_context(
-                stderr_log(server.log_file, server.redactor, self._note_said)
-            )
-            if server.package is not None:
-                self.install = Install(server.package, server.log_file.parent, reading, installed)
-                stack.callback(self.install.end)
             try:
-                async with clock:
-                    session = await self.connected(stack, stderr, handshake=handshake)
+                async with self._clock:
+                    session = await self.connected(stack, handshake=handshake)
                     late = "no tool list"
                     await learn(session)
             except TimeoutError:
-                if not clock.expired():
+                if not self._clock.expired():
                     raise
                 raise ToolCallError(
                     f"{late} within upstream.connect_timeout_ms = {server.bounds.connect_timeout_ms}{self.noise()}",
@@ -207,18 +205,15 @@ class Link:
                 ) from None
             yield session
 
-    async def connected(
-        self, stack: contextlib.AsyncExitStack, stderr: TextIO, *, handshake: bool
-    ) -> Session:
+    async def connected(self, stack: contextlib.AsyncExitStack, *, handshake: bool) -> Session:
         """Connects: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
 
         Raises:
             OSError: The process cannot be started.
             MCPError: The server refused, or the connection was lost.
-            ProbeEnded: It was lost where `handshake` may help.
         """
         guard_loggers()
-        wire = await self._wire(stack, stderr)
+        wire = await self._wire(stack)
         try:
             return await self._agreed(stack, wire, handshake)
         except HttpRefused as refused:
@@ -239,10 +234,16 @@ class Link:
                 raise HttpRefused(refused.status, said.strip()) from None
             return await self._agreed(stack, sse, handshake=True)
 
-    async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
+    async def _wire(self, stack: contextlib.AsyncExitStack) -> Wire:
         server, config = self._server, self._server.config
         cap, holding = server.max_message_bytes, server.holding
         if config.command is not None:
+            kept = stderr_log(server.log_file, server.redactor, self._note_said)
+            stderr, reading = await stack.enter_async_context(kept)
+            if server.package is not None:
+                folder = server.log_file.parent
+                self.install = Install(server.package, folder, reading, self._note_installed)
+                stack.callback(self.install.end)
             started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=self.install)
             self._process = await stack.enter_async_context(started)
             return self._process
@@ -273,8 +274,8 @@ class Link:
                 self.session, connection.version = session, session.protocol_version
                 stack.push_async_exit(opening.pop_all())
                 return session
-        if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
-            raise ProbeEnded(failed.message) from None
+        if isinstance(failed, ConnectionLost):
+            failed.at_question = failed.sent and not handshake
         raise failed
 
     def noise(self) -> str:
@@ -309,7 +310,7 @@ class Link:
         missing = missing_command(config) if isinstance(error, OSError) else None
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
-        if not isinstance(error, ConnectionLost | ProbeEnded) or config.command is None:
+        if not isinstance(error, ConnectionLost) or config.command is None:
             return failures.reason_of(error, self._server.redactor)
         if self._said:
             return f"it ended by itself; it said: {self._said}{self.noise()}"
@@ -323,3 +324,10 @@ class Link:
 
     def _note_said(self, text: str) -> None:
         self._said = text
+
+    def _note_installed(self) -> None:
+        """Has the time to connect begin."""
+        # It may be over.
+        with contextlib.suppress(RuntimeError):
+            bound = self._server.bounds.connect_timeout_ms / 1000
+            self._clock.reschedule(asyncio.get_running_loop().time() + bound)

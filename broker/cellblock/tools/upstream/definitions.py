@@ -21,6 +21,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.visible import visible, visible_schema, visible_tree
 from cellblock.tools.catalog.model import INTRODUCTION, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
+from cellblock.tools.schemas.cost import NotCheckable, measured
 from cellblock.tools.upstream.wire.messages import decoded
 from cellblock.tools.upstream.wire.repair import member, schema
 
@@ -165,11 +166,12 @@ def _cut(text: str) -> str:
 
 
 def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefinition | Withheld:
-    depth, values = _extent(plain, MAX_TOOL_DEPTH, MAX_TOOL_VALUES)
+    try:
+        depth = len(measured(plain, MAX_TOOL_VALUES))
+    except NotCheckable:
+        return left_out(name, f"its definition has too many values, over {MAX_TOOL_VALUES}")
     if depth > MAX_TOOL_DEPTH:
-        return _over(name, "its definition", depth, "levels or more", MAX_TOOL_DEPTH)
-    if values > MAX_TOOL_VALUES:
-        return _over(name, "its definition", values, "values or more", MAX_TOOL_VALUES)
+        return _over(name, "its definition", depth, "levels", MAX_TOOL_DEPTH)
     is_odd = False
     for key in ("inputSchema", "outputSchema"):
         given = plain.get(key)
@@ -228,22 +230,6 @@ def left_out(name: str, why: str, hint: str = "Report it to the server's authors
 
 def _over(name: str, what: str, found: int, unit: str, most: int) -> Withheld:
     return left_out(name, f"{what} has {found} {unit}, over {most}")
-
-
-def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:
-    """Counts levels and JSON values of `value`, level by level and no further than the first cap."""
-    depth, count, level = 0, 0, [value]
-    while level and depth <= max_depth and count <= max_values:
-        depth += 1
-        count += len(level)
-        below: list[Any] = []
-        for item in level:
-            if is_object(item):
-                below += item.values()
-            elif is_array(item):
-                below += item
-        level = below
-    return depth, count
 
 
 def _plain(value: Any) -> Any:

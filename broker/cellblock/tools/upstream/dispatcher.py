@@ -41,6 +41,7 @@ from cellblock.base.json import is_object
 from cellblock.base.raw_json import is_light, step_for
 from cellblock.base.tasks import at_most
 from cellblock.tools.upstream.failures import (
+    CLOSED_BY_SERVER,
     SESSION_NOT_FOUND,
     AnswerUnreadable,
     ConnectionLost,
@@ -48,6 +49,7 @@ from cellblock.tools.upstream.failures import (
 )
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
+from cellblock.tools.upstream.wire.framing import Cut
 from cellblock.tools.upstream.wire.messages import (
     Failure,
     Message,
@@ -106,7 +108,7 @@ class Wire(Protocol):
         """Sends a notification (`what` is its method) or an answer. Raises ConnectionLost."""
 
     async def run(self, connection: Connection) -> None:
-        """Reads until the connection ends."""
+        """Reads until the connection ends. Raises Cut, or MCPError, where nothing more can be read."""
 
 
 class Connection(Dispatcher[TransportContext]):
@@ -145,12 +147,11 @@ class Connection(Dispatcher[TransportContext]):
         self._handled: dict[messages.Id, anyio.CancelScope] = {}
         self._group: anyio.abc.TaskGroup | None = None
         self._intercept: OnNotifyIntercept | None = None
-        self._why_lost = "the connection was closed by the server"
+        self._why_lost = CLOSED_BY_SERVER
 
-    def end(self, why: str, *, cut: bool = True) -> None:
-        """Ends the connection, for a reason of ours or because it is lost."""
-        if cut:
-            self.cut = self.cut or why
+    def end(self, why: str) -> None:
+        """Ends the connection, for a reason of ours."""
+        self.cut = self.cut or why
         self._why_lost = why
         self.ended.set()
         if self._group is not None:
@@ -253,7 +254,12 @@ class Connection(Dispatcher[TransportContext]):
         try:
             async with anyio.create_task_group() as self._group:
                 task_status.started()
-                await self._wire.run(self)
+                try:
+                    await self._wire.run(self)
+                except ConnectionLost as error:
+                    self._why_lost = error.message
+                except (Cut, MCPError) as error:
+                    self.end(str(error))
                 self._lost()
                 self._group.cancel_scope.cancel()
         finally:
@@ -459,6 +465,11 @@ class Session(ClientSession):
         """
         opts: CallOptions = {}
         self._stamp({"method": method, "params": params}, opts)
+        if method == "tools/call" and (mirrored := self.param_headers.get(params["name"])):
+            given = params.get("arguments")
+            opts.setdefault("headers", {}).update(
+                mcp_param_headers(mirrored, given if is_object(given) else {})
+            )
         if call is not None:
             opts["on_progress"] = call.progress
         found = await self.connection.request(method, params, opts, call)
@@ -471,11 +482,6 @@ class Session(ClientSession):
         except RecursionError:
             raise AnswerUnreadable("it is nested too deeply") from None
         return result
-
-    def _resolve_param_headers(self, name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        """Says to the SDK which headers repeat a call's inputs; it knows no list of tools."""
-        mirrored = self.param_headers.get(name)
-        return mcp_param_headers(mirrored, arguments if is_object(arguments) else {}) if mirrored else {}
 
 
 def _number_of_call(origin: Pending | None) -> int:

@@ -20,7 +20,10 @@ from cellblock.base.redaction import Redactor
 
 
 class ConnectionLost(MCPError):
-    """Tells that the connection is over. `sent` says whether the request may have reached the server."""
+    """Tells that the connection is over. `sent` says whether the request may have reached the server, `at_question`
+    that it was the one for its revision: some servers end where `initialize` is not what they hear first."""
+
+    at_question = False
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(types.CONNECTION_CLOSED, why)
@@ -48,6 +51,8 @@ class AnswerUnreadable(MCPError):
         super().__init__(types.INTERNAL_ERROR, why)
         self.too_large = too_large
 
+
+CLOSED_BY_SERVER: Final = "the connection was closed by the server"
 
 SESSION_NOT_FOUND: Final = -32001
 """Is the code of an error by which servers say that they have forgotten a session."""

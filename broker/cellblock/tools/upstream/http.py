@@ -37,9 +37,9 @@ from cellblock.tools.upstream.http_requests import (
     unpacked,
     words_of,
 )
-from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
+from cellblock.tools.upstream.pace import MESSAGE_BYTES, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
+from cellblock.tools.upstream.wire.framing import Cut, Event, EventSplitter, over_cap
 from cellblock.tools.upstream.wire.messages import Failure, Unreadable
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -140,7 +140,7 @@ class HttpWire:
                 if pending.method == "initialize":
                     self._session = response.headers.get(SESSION_HEADER)
                 await self._answer(response, pending)
-        except Flooding as error:
+        except Cut as error:
             self.connection.end(str(error))
         except MCPError as error:
             pending.fail(error)
@@ -247,7 +247,7 @@ class HttpWire:
                     return
             except MCPError:
                 pass
-            except Flooding as error:
+            except Cut as error:
                 self.connection.end(str(error))
                 return
             await asyncio.sleep(place.retry_ms / 1000)
@@ -315,10 +315,7 @@ class SseWire(HttpWire):
     async def run(self, connection: Connection) -> None:
         """Reads the stream until it ends."""
         self.connection = connection
-        try:
-            await self._follow(self._stream, _Place())
-        except (Flooding, MCPError) as error:
-            connection.end(str(error), cut=not isinstance(error, ConnectionLost))
+        await self._follow(self._stream, _Place())
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:

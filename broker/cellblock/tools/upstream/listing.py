@@ -18,6 +18,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.callbacks import tell
+from cellblock.base.errors import first_few
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import next_step
 from cellblock.base.visible import visible
@@ -72,16 +73,16 @@ async def list_tools(session: Session) -> Listing[ToolDefinition]:
     await read_pages(listing, session, "tools/list", "tools")
     listing.close()
     if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
-        names = ", ".join(odd[:MAX_NAMED])
-        listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
+        named = first_few(odd, MAX_NAMED)
+        listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {named}.")
     long = [
         shown(one.name)
         for one in listing.kept
         if max(len(one.definition.get(key, "")) for key in TEXTS) > MAX_TEXT_CHARS
     ]
     if long:
-        names = ", ".join(long[:MAX_NAMED])
-        listing.notes.append(f"Texts of {len(long)} tools are cut at {MAX_TEXT_CHARS} characters: {names}.")
+        named = first_few(long, MAX_NAMED)
+        listing.notes.append(f"Texts of {len(long)} tools are cut at {MAX_TEXT_CHARS} characters: {named}.")
     session.connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         session.param_headers = _param_headers(listing)
@@ -206,9 +207,9 @@ class Listing(Generic[T]):
         if self._unnamed:
             self.notes.append(f"{self._unnamed} more of its {self.what}s are left out.")
         if self._twice:
-            names = ", ".join([*self._twice][:MAX_NAMED])
+            named = first_few([*self._twice], MAX_NAMED)
             self.notes.append(
-                f"It lists {len(self._twice)} {self.what}s more than once, and the first of each is kept: {names}."
+                f"It lists {len(self._twice)} {self.what}s more than once, and the first of each is kept: {named}."
             )
 
 
@@ -416,9 +417,8 @@ class ToolList:
             listing = await list_tools(session)
         facts, text = facts_of(session, listing), self._server.redactor.text
         facts = replace(facts, notes=tuple(map(text, facts.notes)), odd=tuple(map(text, facts.odd)))
-        if facts != self.facts:
-            for note in replace(facts, odd=()).all_notes():
-                logger.warning("upstream %s: %s", self._server.name, text(note))
+        for note in facts.all_notes():
+            self._server.note(note)
         if self._prepare is not None:
             facts = await self._prepare(facts)
         return facts if self.facts is None else in_order_of(self.facts, facts)

@@ -9,6 +9,7 @@ from typing import Final
 
 from cellblock.base.budget import Budget
 from cellblock.base.raw_json import next_step
+from cellblock.tools.upstream.wire.framing import Cut
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 
 MESSAGES_PER_SECOND: Final = 2_000
@@ -19,10 +20,6 @@ MESSAGE_BYTES: Final = 16 * 1024
 
 FLOOD_SECONDS: Final = 60.0
 """Sets for how long a server may be over that rate without a pause."""
-
-
-class Flooding(Exception):
-    """Tells that a server sent more than is read, for too long; the text says how much, without a full stop."""
 
 
 class Pace:
@@ -37,7 +34,7 @@ class Pace:
         """Counts so many messages, and waits until they are due; others have their turn between some of them.
 
         Raises:
-            Flooding: It has had to wait all the time for over `FLOOD_SECONDS`.
+            Cut: It has had to wait all the time for over `FLOOD_SECONDS`.
         """
         now = asyncio.get_running_loop().time()
         rested = now - MESSAGES_AT_ONCE / MESSAGES_PER_SECOND
@@ -55,7 +52,7 @@ class Pace:
         if self._since is None:
             self._since = now
         elif now - self._since > FLOOD_SECONDS:
-            raise Flooding(f"it sent over {MESSAGES_PER_SECOND} messages a second for {FLOOD_SECONDS:g} s")
+            raise Cut(f"it sent over {MESSAGES_PER_SECOND} messages a second for {FLOOD_SECONDS:g} s")
         await asyncio.sleep(self._due - now)
 
 

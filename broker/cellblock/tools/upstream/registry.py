@@ -25,7 +25,8 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import TaskSet, end_tasks
+from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import at_most as cut_off
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry, learnt_as
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
@@ -192,7 +193,7 @@ class Registry:
 
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
-        self._recalling: asyncio.Task[None] | None = None
+        self._recalling = TaskSet()
         self._closing = TaskSet()
         self._people = OrderedDict[str, _Person]()
         self.personal = _started(servers, personal=True)
@@ -284,9 +285,8 @@ class Registry:
         self._forget()
         for name in (*change.added, *change.changed):
             self.sessions[name].start()
-        if self._recalling is not None:
-            self._recalling.cancel()
-        self._recalling = asyncio.create_task(self.recall())
+        self._recalling.cancel()
+        self._recalling.start(self.recall())
         return change
 
     def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
@@ -354,7 +354,7 @@ class Registry:
         return any(session.starting for session in self.sessions_of(principal).values())
 
     async def installed(
-        self, tell: Callable[[str], object], code: str | Collection[str] | None = None
+        self, tell: Callable[[str], object], code: str | Collection[str] | None = None, principal: str = ""
     ) -> None:
         """Waits for the end of servers' first attempts to connect, and before it for what their programs install
         (`npx`, `uvx`).
@@ -362,10 +362,11 @@ class Registry:
         Args:
             tell: Told a sentence of each that is being installed, after pauses that grow from `TELL_SECONDS`.
             code: Only the servers that this script names, or with these ids, are waited for; None: all.
+            principal: Whose own sessions are waited for, too.
         """
         named = {
             name: session
-            for name, session in self.sessions_of("").items()
+            for name, session in self.sessions_of(principal).items()
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
         now = asyncio.get_running_loop().time
@@ -378,32 +379,32 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in named}
-        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
+        await asyncio.gather(
+            *(
+                one.settled(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+                for name, one in named.items()
+            )
+        )
 
     async def settled(
         self,
         ids: Collection[str] | None = None,
         *,
         principal: str = "",
-        bound: float | None = None,
         at_most: float | None = None,
     ) -> None:
-        """Waits until no server is in its first attempt to connect.
+        """Waits until no server is in its first attempt to connect, for `STARTUP_WAIT_SECONDS` at most: for all once,
+        from the start of that attempt, or what `start` was given for it; for those that are named, from now.
 
         Args:
-            principal: Whose own sessions are waited for, too.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
-            bound: Seconds from the start of that attempt, or what `start` was given for it: all are waited for once.
-                None: `STARTUP_WAIT_SECONDS`.
-            at_most: Seconds from now; of named servers, which everybody waits for anew, `STARTUP_WAIT_SECONDS` at most.
+            principal: Whose own sessions are waited for, too.
+            at_most: Seconds from now, where that is less.
         """
-        if bound is None:
-            bound = STARTUP_WAIT_SECONDS
-            if ids is not None:
-                bound, at_most = inf, bound if at_most is None else min(bound, at_most)
+        bound = STARTUP_WAIT_SECONDS if ids is None else inf
+        most = STARTUP_WAIT_SECONDS if at_most is None else min(at_most, STARTUP_WAIT_SECONDS)
         named = self._named(self.sessions_of(principal), ids).values()
-        await asyncio.gather(*(one.settled(bound, at_most=at_most) for one in named if one.starting))
+        await asyncio.gather(*(one.settled(bound, at_most=most) for one in named if one.starting))
 
     async def refreshed(
         self, used: Collection[str] | None, bound: float, principal: str = ""
@@ -434,19 +435,15 @@ class Registry:
             or (session.state is State.RESTING and session.has_login)
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
-        late = frozenset[str]()
         if awaited:
-            try:
-                done, _ = await asyncio.wait(awaited, timeout=bound)
-            finally:
-                await end_tasks(*awaited)
-            late = frozenset(
-                self._paths[name]
-                for name in named.keys() & reading.keys() & self._paths.keys()
-                if reading[name] not in done
-            )
+            async with cut_off(bound):
+                await asyncio.gather(*awaited, return_exceptions=True)
         await self.approved(shown)
-        return late
+        return frozenset(
+            self._paths[name]
+            for name in named.keys() & reading.keys() & self._paths.keys()
+            if reading[name].cancelled()
+        )
 
     async def approved(self, sessions: Mapping[str, UpstreamSession]) -> None:
         """Takes over what was approved of these sessions' servers, by their names, since the last look."""
@@ -458,8 +455,7 @@ class Registry:
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
-        if self._recalling is not None:
-            self._recalling.cancel()
+        self._recalling.cancel()
         self.personal = {}
         await asyncio.gather(self._python.close(), *(session.close() for session in self._all.values()))
         await self._closing.ended()

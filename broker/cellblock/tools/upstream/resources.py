@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -98,8 +97,6 @@ def _read(model: type[BaseModel], item: bytes) -> Any:
     return None
 
 
-logger = logging.getLogger("cellblock.tools.upstream")
-
 NEWS_SECONDS: Final = 0.25
 """Sets the pause between two words of a server that its lists have changed: in a loop, it does not keep ours busy."""
 
@@ -146,13 +143,9 @@ class Resources:
             return held.kept
         with contextlib.suppress(TimeoutError):
             # One at a time: who has waited takes what has come meanwhile.
-            async with asyncio.timeout(LIST_SECONDS):
-                await self._turns[kind].acquire()
-            try:
+            async with asyncio.timeout(2 * LIST_SECONDS), self._turns[kind]:
                 if self._known.get(kind) is held:
                     self._known[kind] = await self._listed(kind, session, held)
-            finally:
-                self._turns[kind].release()
         held = self._known.get(kind)
         return held.kept if held is not None else []
 
@@ -209,9 +202,7 @@ class Resources:
                     f"Its {listing.what} list cannot be read: {failures.reason_of(error, self._server.redactor)}."
                 )
         for note in listing.notes:
-            if before is None or note not in before.notes:
-                said = visible(self._server.redactor.text(note), instead=" ")
-                logger.warning("upstream %s: %s", self._server.name, said)
+            self._server.note(note)
         return listing
 
     def _is_news(self) -> None:

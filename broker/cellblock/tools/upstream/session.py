@@ -28,12 +28,12 @@ from cellblock.base.tasks import end_tasks
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.connecting import Link, Upstream
 from cellblock.tools.upstream.dispatcher import Session
-from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import NO_PACKAGE
-from cellblock.tools.upstream.lifecycle import NO_ROOM, Lifecycle, State
+from cellblock.tools.upstream.lifecycle import FIRST_TRY, NO_ROOM, Lifecycle, State
 from cellblock.tools.upstream.listing import ServerFacts, ToolList
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cellblock.tools.upstream")
 
 POLL_SECONDS: Final = 1.0
-"""Sets how soon a session that is connected sees that its login has ended, or that nobody has called it for long."""
+"""Sets how soon a session sees that somebody has logged in or out, or that nobody has called it for long."""
 
 LOGIN_ENDED: Final = "its login has ended, or is another one now"
 
@@ -62,9 +62,6 @@ and may have run."""
 
 MAX_SAID_CHARS: Final = 64 * 1024
 """Bounds what is redacted, and kept, of an error result that is large."""
-
-MAX_NOTES: Final = 50
-"""Bounds the different oddities of one server that are logged."""
 
 Send = Callable[[Session, Outstanding], Awaitable[Any]]
 """Sends a call and returns its result, as `input_rounds.call_tool`."""
@@ -124,7 +121,6 @@ class UpstreamSession:
         self._task: asyncio.Task[None] | None = None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._began = 0.0
-        self._notes: set[str] = set()
         self._tried_with = ""
 
     @property
@@ -213,19 +209,16 @@ class UpstreamSession:
         """Says whether the first attempt to connect is not over yet."""
         return self.life.is_first
 
-    async def settled(self, bound: float, *, at_most: float | None = None) -> None:
+    async def settled(self, bound: float, *, at_most: float) -> None:
         """Waits for the end of the first attempt to connect.
 
         Args:
             bound: Seconds from the start of the session, however late this is called.
-            at_most: Seconds from now; None: `bound` alone counts.
+            at_most: Seconds from now.
         """
-        left = self._began + bound - asyncio.get_running_loop().time()
-        left = left if at_most is None else min(left, at_most)
-        if left > 0:
-            async with cut_off(left):
-                while self.starting:
-                    await self._moved.wait()
+        async with cut_off(min(self._began + bound - asyncio.get_running_loop().time(), at_most)):
+            while self.starting:
+                await self._moved.wait()
 
     @property
     def installing(self) -> bool:
@@ -421,7 +414,7 @@ class UpstreamSession:
                 why = link.why_ended()
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
-                at_question = isinstance(first, ProbeEnded)
+                at_question = isinstance(first, ConnectionLost) and first.at_question
                 is_unanswered = isinstance(first, ToolCallError) and link.session is None
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
@@ -453,14 +446,13 @@ class UpstreamSession:
             await self._pause(pause if self._rests_after is None else inf)
 
     async def _pause(self, seconds: float) -> None:
-        """Waits before the next attempt, until it is wanted, or somebody has logged in."""
-        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._wanted.wait())]
-        if self._server.login is not None:
-            waits.append(asyncio.create_task(self._server.login.changed(seconds)))
-        try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await end_tasks(*waits)
+        """Waits before the next attempt, until it is wanted, or somebody has logged in or out."""
+        login = self._server.login
+        look, before = (inf, None) if login is None else (POLL_SECONDS, login.stamp())
+        async with cut_off(seconds):
+            while not self._wanted.is_set() and (login is None or login.stamp() == before):
+                async with cut_off(look):
+                    await self._wanted.wait()
 
     async def _connect_and_serve(self, link: Link) -> None:
         async with link.opened(self.tools.first, handshake=self.life.handshake) as session:
@@ -480,18 +472,15 @@ class UpstreamSession:
         """Keeps what is known of the server current until the connection ends."""
         ended, keeping = session.connection.ended, asyncio.create_task(self.tools.keep(session))
         beside = self.tools.listen(session), self.resources.follow(session), self._watch(session)
-        tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(ended.wait())
+        tasks = [over, keeping, *map(asyncio.create_task, beside)]
         try:
             await asyncio.wait([over, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
             ended.set()
-            over.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
+            await end_tasks(*tasks)
 
     async def _watch(self, session: Session) -> None:
         """Has a session rest that nobody has called for long, and ends a connection whose login was ended here. What
@@ -566,12 +555,9 @@ class UpstreamSession:
 
     def _note(self, text: str) -> None:
         """Tells once what was odd in what the server sent."""
-        if text not in self._notes and len(self._notes) < MAX_NOTES:
-            self._notes.add(text)
-            said = visible(self._server.redactor.text(text), instead=" ")
-            logger.warning("upstream %s: %s", self._server.name, said)
-            log_line(self._server.log_file, f"cellblock: {said}")
-            if self.state is State.CONNECTING and (noise := self._link.noise()):
-                # Whoever waits for it is told at once.
-                self.life.reason = f"still connecting{noise}"
-                self._told()
+        self._server.note(text)
+        reason = f"{FIRST_TRY}{self._link.noise()}"
+        if self.state is State.CONNECTING and reason not in (FIRST_TRY, self.reason):
+            # Whoever waits for it is told at once.
+            self.life.reason = reason
+            self._told()

@@ -20,20 +20,17 @@ from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.failures import ConnectionLost
+from cellblock.tools.upstream.failures import CLOSED_BY_SERVER, ConnectionLost
 from cellblock.tools.upstream.installs import POLL_SECONDS, Install, has_started
-from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
+from cellblock.tools.upstream.pace import MESSAGE_BYTES, Holding, Pace
 from cellblock.tools.upstream.programs import environment_of
-from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
+from cellblock.tools.upstream.wire.framing import Cut, LineSplitter, TooLong
 from cellblock_worker.launch.spawning import close_pipes, let_go, pipe_of, spawn
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
 READ_BYTES: Final = 64 * 1024
 """Bounds the bytes of one read; a pipe holds no more."""
-
-WRITE_BYTES: Final = 256 * 1024
-"""Bounds the bytes of one write, which the loop copies as far as the pipe does not take them."""
 
 EXIT_BOUND_SECONDS: Final = 2.0
 """Bounds the time for a server to exit by itself once its stdin is closed."""
@@ -124,7 +121,6 @@ class StdioWire:
         self._holding = holding
         self._install = install
         self._turn = asyncio.Lock()
-        self._writing: asyncio.Task[None] | None = None
 
     @property
     def exit_code(self) -> int | None:
@@ -132,13 +128,13 @@ class StdioWire:
         return self._process.returncode
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        await self._turn.acquire()
-        pending.sent = True
-        await self._write_in_turn(body)
+        async with self._turn:
+            pending.sent = True
+            await self._write(body)
 
     async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
-        await self._turn.acquire()
-        await self._write_in_turn(body)
+        async with self._turn:
+            await self._write(body)
 
     async def run(self, connection: Connection) -> None:
         """Hands on the server's messages until its stdout ends; what is no answer to a call is read at a bounded
@@ -162,40 +158,23 @@ class StdioWire:
                         count(splitter.held)
                     except OverBudget as error:
                         splitter.throw_away(str(error))
-            except EndlessLine:
-                connection.end(f"it sent a line without end, over {self._cap} bytes")
-            except Flooding as error:
-                connection.end(str(error))
             except OSError as error:
-                connection.end(f"its output cannot be read: {error.strerror}")
-
-    async def _write_in_turn(self, body: bytes) -> None:
-        """Writes a line, and gives the turn back."""
-        body += b"\n"
-        if len(body) <= WRITE_BYTES:
-            await self._write(body)
-            return
-        # A call that is cancelled leaves no half a line: it would spoil those that follow.
-        self._writing = asyncio.create_task(self._write(body))
-        self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
-        await asyncio.shield(self._writing)
+                raise Cut(f"its output cannot be read: {error.strerror}") from None
 
     async def _write(self, body: bytes) -> None:
-        """Writes as the server reads, so that the loop copies no more than that at once."""
+        """Writes a line, in one piece: a call that is cancelled leaves no half a line, which would spoil those that
+        follow."""
         begun = False
         try:
             await self._stdin.drain()
             if self._has_hung_up():
-                raise ConnectionLost("the connection was closed by the server", sent=False)
+                raise ConnectionLost(CLOSED_BY_SERVER, sent=False)
             begun = True
-            for start in range(0, len(body), WRITE_BYTES):
-                self._stdin.write(memoryview(body)[start : start + WRITE_BYTES])
-                await self._stdin.drain()
+            self._stdin.write(body + b"\n")
+            await self._stdin.drain()
         except (OSError, RuntimeError):
             # RuntimeError: the pipe is closed already. What the server has said last is still read.
-            raise ConnectionLost("the connection was closed by the server", sent=begun) from None
-        finally:
-            self._turn.release()
+            raise ConnectionLost(CLOSED_BY_SERVER, sent=begun) from None
 
     def _has_hung_up(self) -> bool:
         """Says whether nobody can write answers any more, which the loop may not have heard yet."""

@@ -22,9 +22,8 @@ from cellblock.base.settings.policy import PROVEN
 from cellblock.base.settings.server import AuthSettings, ServerAuthSettings
 from cellblock.base.store import Store
 from cellblock.base.tasks import TaskSet, at_most
-from cellblock.tools.upstream.auth.authority import metadata_of, origin_of
+from cellblock.tools.upstream.auth.authority import ask, metadata_of, object_in, origin_of, revoke, words_of
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
-from cellblock.tools.upstream.auth.exchange import ask, object_in, revoke, words_of
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
 from cellblock.tools.upstream.auth.store import LoginStore

@@ -14,17 +14,14 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.redaction import Redactor, safe_text
+from cellblock.tools.upstream.auth.authority import shown_line
 from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
-from cellblock.tools.upstream.auth.exchange import shown_line
 from cellblock.tools.upstream.auth.record import LoginRecord
 
 logger = logging.getLogger("cellblock.tools.upstream.auth")
 
 PAUSE_SECONDS: Final = 5.0
 """Sets the pause after a renewal that failed: until the next attempt the server is asked without."""
-
-POLL_SECONDS: Final = 1.0
-"""Sets how soon a waiting session sees that somebody has logged in: one `stat`."""
 
 _SCOPES: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e][\x20\x21\x23-\x5b\x5d-\x7e]{0,199}")
 
@@ -105,15 +102,6 @@ class Login(httpx2.Auth):
         """Says, after a refusal, what is known to be wrong with the login, if anything, and what to do. Without
         secrets."""
         return (self.redactor.text(self.problem) if self.problem else None), self.hint
-
-    async def changed(self, bound: float) -> None:
-        """Waits until somebody logs in or out, at most `bound` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline, before = loop.time() + bound, self.stamp()
-        while (left := deadline - loop.time()) > 0:
-            await asyncio.sleep(min(left, POLL_SECONDS))
-            if self.stamp() != before:
-                return
 
     async def close(self, bound: float) -> None:
         """Lets a renewal under way end, at most `bound` seconds."""

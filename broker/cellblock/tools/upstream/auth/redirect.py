@@ -31,6 +31,8 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 MAX_CONNECTIONS: Final = 16
 
 _HEADERS: Final = {
+    # A client would send its next request while the connection is being closed here.
+    "connection": "close",
     "content-type": "text/html; charset=utf-8",
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",

@@ -15,17 +15,18 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.server import OWN_SECRET, ServerAuthSettings, ServerConfig
 from cellblock.base.store import Stamp, Store
-from cellblock.tools.upstream.auth.authority import authority_of, client_of
-from cellblock.tools.upstream.auth.bearer import Login
-from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
-from cellblock.tools.upstream.auth.exchange import (
+from cellblock.tools.upstream.auth.authority import (
     TOKEN_SECONDS,
     ask,
+    authority_of,
+    client_of,
     error_code,
     is_safe,
     tokens_in,
     words_of,
 )
+from cellblock.tools.upstream.auth.bearer import Login
+from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.definitions import file_stem
@@ -46,6 +47,9 @@ OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client
 
 PASSING_ERRORS: Final = (None, "server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
+
+_ALGORITHMS: Final = ("RS256", "ES256", "ES384", "ES512", "EdDSA")
+"""Lists what keys sign with (RFC 7518, section 3.1; RFC 8037): of one kind each, which no other takes."""
 
 KIND: Final = "own-secrets"
 
@@ -277,33 +281,14 @@ async def _assertion(client_id: str, key: str, issuer: str, hint: str) -> str:
     # Not at the top: few clients sign.
     from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
 
-    signing = SignedJWTParameters(
-        issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=_algorithm_of(key, hint)
-    )
-    return await signing.create_assertion_provider()(issuer)
-
-
-def _algorithm_of(key: str, hint: str) -> str:
-    """Returns what a private key signs with (RFC 7518, section 3.1; RFC 8037). Raises LoginError: It cannot sign."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    try:
-        match load_pem_private_key(key.encode(), None):
-            case RSAPrivateKey():
-                return "RS256"
-            case EllipticCurvePrivateKey(curve=curve):
-                return {256: "ES256", 384: "ES384", 521: "ES512"}[curve.key_size]
-            case Ed25519PrivateKey():
-                return "EdDSA"
-            case _:
-                raise ValueError
-    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm):
-        # Without the library's words, which may quote the key.
-        raise LoginError("the client's private key cannot sign", hint=hint) from None
+    for algorithm in _ALGORITHMS:
+        # Nothing is told of why a key does not fit: a library may quote it.
+        with contextlib.suppress(Exception):
+            signing = SignedJWTParameters(
+                issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=algorithm
+            )
+            return await signing.create_assertion_provider()(issuer)
+    raise LoginError("the client's private key cannot sign", hint=hint)
 
 
 class OwnSecrets:

@@ -23,8 +23,8 @@ from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import NotShared, Stamp, Store
 from cellblock.base.tasks import start_daemon
+from cellblock.tools.upstream.auth.authority import object_in
 from cellblock.tools.upstream.auth.errors import LoginStoreError
-from cellblock.tools.upstream.auth.exchange import object_in
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.definitions import file_stem
 from cellblock_worker.base.folders import InTheWay

@@ -16,8 +16,8 @@ MOST_RETRY_MS: Final = 30_000
 """Bounds a server's word on when to ask for its stream again: not in a loop, and not when all have forgotten it."""
 
 
-class EndlessLine(Exception):
-    """Tells that a line is over `ENDLESS` times the cap, so that no end of it is expected."""
+class Cut(Exception):
+    """Tells why nothing more is read of a server; the text goes on from its name, without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LineSplitter:
         """Returns the lines that end in this chunk, in order.
 
         Raises:
-            EndlessLine: The line under way is over `ENDLESS` times the cap.
+            Cut: The line under way is over `ENDLESS` times the cap: no end of it is expected.
         """
         *ends, rest = chunk.split(b"\n")
         lines: list[bytes | TooLong] = []
@@ -67,7 +67,7 @@ class LineSplitter:
             lines.append(self._line())
         self._add(rest)
         if self._size > self._cap * ENDLESS:
-            raise EndlessLine
+            raise Cut(f"it sent a line without end, over {self._cap} bytes")
         return lines
 
     def _add(self, part: bytes) -> None:

@@ -135,30 +135,30 @@ def discovery(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
 
 def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
     """Mends a server's capabilities: one that is no object is there where it is true, or PHP's empty object."""
-    if not is_object(said):
-        notes.append("Its capabilities are no object; tools are asked for.")
-        return {"tools": {}}
-    known: dict[str, Any] = {}
-    odd: list[str] = []
-    for name, value in said.items():
-        if is_object(value):
-            known[name] = {
-                key: one if is_object(one) else bool(one)
-                for key, one in value.items()
-                if is_object(one) or (one is not None and key in ("listChanged", "subscribe"))
-            }
-            continue
-        if value is True or value == []:
-            known[name] = {}
-        if value is not None and value is not False:
-            odd.append(name[:_MOST_NAME])
+    given = said if is_object(said) else {}
+    known = {
+        name: _features(value) if is_object(value) else {}
+        for name, value in given.items()
+        if is_object(value) or value is True or value == []
+    }
+    odd = [name for name, value in given.items() if not is_object(value) and value not in (None, False)]
     if odd:
-        notes.append(f"Of its capabilities some are no objects: {', '.join(odd[:_MOST_ODD])}.")
+        named = ", ".join(name[:_MOST_NAME] for name in odd[:_MOST_ODD])
+        notes.append(f"Of its capabilities some are no objects: {named}.")
     known.pop("tasks", None)
     if not known.keys() & _LISTED:
         known["tools"] = {}
         notes.append("It says nothing of what it lists; tools are asked for.")
     return known
+
+
+def _features(said: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a capability says of itself, as far as it is something."""
+    return {
+        key: one if is_object(one) else bool(one)
+        for key, one in said.items()
+        if is_object(one) or (one is not None and key in ("listChanged", "subscribe"))
+    }
 
 
 _MOST_NAME: Final = 60

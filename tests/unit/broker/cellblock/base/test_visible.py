@@ -29,7 +29,7 @@ from cellblock.base.visible import TAKE_NO_COLUMN, is_visible, visible, visible_
 from cellblock.observe.logs import _Safe  # pyright: ignore[reportPrivateUsage]
 from cellblock.serve.http.pages import json_page
 from cellblock.serve.mcp.live import one_line
-from cellblock.tools.upstream.auth.exchange import shown_line
+from cellblock.tools.upstream.auth.authority import shown_line
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.resources import new_listing
 from cellblock.tools.upstream.wire.messages import quoted

@@ -32,7 +32,7 @@ from cellblock.tools.upstream.pace import MESSAGES_IN_STEP, Holding
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.framing import (
     ENDLESS,
-    EndlessLine,
+    Cut,
     Event,
     EventSplitter,
     LineSplitter,
@@ -111,7 +111,7 @@ def test_a_line_without_end_is_given_up_and_never_held() -> None:
     splitter = LineSplitter(cap)
     chunk = b"e" * 65536
     tracemalloc.start()
-    with pytest.raises(EndlessLine):
+    with pytest.raises(Cut):
         for _ in range(ENDLESS * cap // len(chunk) + 1):
             splitter.feed(chunk)
     _, peak = tracemalloc.get_traced_memory()

@@ -17,10 +17,19 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
+from cellblock.tools.upstream.auth.flow import (
+    KIND,
+    MAX_BYTES,
+    NOT_OURS,
+    BegunLogin,
+    LoginTarget,
+    begin,
+    challenge_of,
+    finish,
+    taken,
+)
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener, code_in
-from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 from support.oauth_world import World, world
 from support.params import mostly
 from support.shared_rows import AnyStore
@@ -353,6 +362,8 @@ async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener
     page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
     assert page.split()[1] == b"200"
     assert b"default-src 'none'" in page and b"no-store" in page
+    # The listener keeps no connection open: who asks again in the same one may find it reset.
+    assert b"\r\nconnection: close\r\n" in page
     assert b"first" not in page
     assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
     assert await listener.answer(20) == {"code": "first", "state": STATE, "iss": "https://login.example"}
