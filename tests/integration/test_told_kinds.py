@@ -481,6 +481,10 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "const { rows } = await p.sales({}); const old = Date.now() - 864e5; rows.filter((r) => r.made < old);",
             "r.made * 1000".replace("r.", "one."),
         ),
+        ("const { days } = JSON.parse(await p.busy({})); const n = days.length; n;", "Object.keys("),
+        ("const { days } = JSON.parse(await p.busy({})); days.map((one) => one);", "Object.entries(days)"),
+        (f"{DEALS} const s = new Set(data.map((one) => one.owner)); s.has('o');", "Ask for a field"),
+        (f"{DEALS} const m = new Map(); for (const one of data) m.set(one.owner, 1);", "for the key"),
         ("await p.escalate({});", "before you count it as done"),
         (
             "let f = await p.first({}); while (f.hasMore) f = await p.first({ cursor: f.next_cursor });",
@@ -745,7 +749,6 @@ async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) 
         "const found = []; const word = /a/g; let at; while ((at = word.exec(await p.tree({})))) found.push(at);",
         "const e = await p.events({}); e.rows.filter((r) => r.at.includes(r.n));",
         "const c = await p.counts({}); Object.entries(c).length + c.on;",
-        f"{DEALS} if (!data.length) return data.map((one) => one.deal_id);",
         f"{DEALS} const f = (one) => {{ return one.deal_id; }}; data.map(f);",
         f"{DEALS} data.filter((one) => one.owner.id === 'o' && one.owner !== null && /o/.test(one.owner.id));",
         f"{DEALS} data.reduce((all, one) => all.concat(one.deal_id), []);",
@@ -754,6 +757,9 @@ async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) 
         f"{DEALS} data.map((one) => ({{ id: 1, ...Object.fromEntries([['a', one.deal_id]]) }})).map((one) => one.a);",
         f"{DEALS} data[data.length] = data[0]; data.map((one) => one.pair[1]);",
         f"{DEALS} data.forEach((one) => {{ one.kept = true; }});",
+        "const { days } = JSON.parse(await p.busy({})); Object.values(days).map((one) => one.length);",
+        f"{DEALS} const s = new Set(data.map((one) => one.owner.id)); s.has('o'); s.has(data[0].owner.id);",
+        f"{DEALS} const m = new Map(); for (const one of data) {{ m.set(one, 1); m.set(one.deal_id, 2); }}",
         "const m = new Map([[1, 2]]); JSON.stringify([...m]); JSON.stringify(Object.fromEntries(m)); await p.seen({});",
         "(await p.stock({})).split('').map((one) => parseInt(one, 10));",
         "const s = await p.stock({}); const n = Number(s) + 5; n;",
@@ -773,6 +779,12 @@ async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) 
 async def test_what_is_right_is_told_nothing(broker: Broker, code: str, mode: TypecheckMode) -> None:
     response = await within(broker.run(f"{IMPORT}{code}\nexport default 1;", typecheck=mode))
     assert (response.result, response.diagnostics) == (1, [])
+
+
+async def test_what_is_right_behind_a_return_is_told_nothing(broker: Broker) -> None:
+    code = f"{IMPORT}{DEALS} if (data.length) return data.map((one) => one.deal_id); return [];"
+    response = await within(broker.run(code))
+    assert (response.result, response.diagnostics) == (["a"], [])
 
 
 async def test_a_second_result_makes_certain_what_one_did_not(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ COMPLAINED: Final = (
     ),
     (
         r"type '(?:string|number)' is not assignable to parameter of type '\{",
-        r".*\.(?:includes|indexOf|lastIndexOf)",
+        r".*\.(?:has|includes|indexOf|lastIndexOf)",
         "The list is of objects, none of which equals a text or a number.",
         "Ask for a field: `.some((one) => one.… === …)`.",
         "",
@@ -196,6 +196,11 @@ RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is mi
 _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
 _IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+\??: %s(?!\[| [|&])"
 
+_OF_COMPUTED_KEYS: Final = (
+    r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)(?:[^{}]++|\{[^{}]*+\})*+\}"
+    r"(?: & \{\\n +constructor\?(?:[^{}]++|\{[^{}]*+\})*+\})?[\"']\}, 'range'"
+)
+
 WRITTEN: Final = {
     "ordered": (
         "Without a function, numbers are ordered as texts: 10 before 9.",
@@ -245,7 +250,17 @@ WRITTEN: Final = {
     "sized": (
         "`{0}` is an object with computed keys, which has no length.",
         "Count its keys: `Object.keys(…).length`.",
-        r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)[^{}]*\}[\"']\}, 'range'",
+        _OF_COMPUTED_KEYS,
+    ),
+    "unlisted": (
+        "`{0}` is an object with computed keys, and no list.",
+        "Take its values, `Object.values({0})`, or `Object.entries({0})`.",
+        _OF_COMPUTED_KEYS,
+    ),
+    "keyed_by": (
+        "`{0}` is an object of an answer: each is a key of its own, though others have the same members.",
+        "Take a member of it for the key.",
+        IS_OBJECT,
     ),
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",
@@ -452,6 +467,7 @@ OF_TEXTS: Final = {
     "grouped": "grouped",
     "misread": "unread dates",
     "identical": "objects",
+    "keyed_by": "objects",
 }
 """Names those that count only where a field had such values in the run."""
 
@@ -510,6 +526,15 @@ QUERY: Final = r"""
   object: [(identifier) @sized (member_expression property: (property_identifier) @sized)]
   property: (property_identifier) @length)
  (#eq? @length "length"))
+
+((call_expression function: (member_expression
+  object: [(identifier) @unlisted (member_expression property: (property_identifier) @unlisted)]
+  property: (property_identifier) @each))
+ (#match? @each "^(every|filter|find|flatMap|forEach|map|reduce|slice|some|sort)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @method)
+  arguments: (arguments . (member_expression property: (property_identifier) @keyed_by)))
+ (#match? @method "^(get|has|set)$"))
 
 ((variable_declarator value: (call_expression function: (member_expression property: (property_identifier) @mapped)
   arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
