@@ -14,7 +14,7 @@ import { deleteProperty } from "./primordials.ts";
 import { hear, prepareProcess } from "./process.ts";
 import { handled, rejected } from "./run.ts";
 import type { Header } from "./wire/frames.ts";
-import { nextTurn, pipes, receive, textOf } from "./wire/pipes.ts";
+import { makeReader, nextTurn, pipes, textOf } from "./wire/pipes.ts";
 import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 
 const NAMED =
@@ -97,6 +97,8 @@ class Context {
   readonly said: string[] = [];
   unheard = false;
   over = false;
+  /** Counts the requests that have no answer. */
+  asked = 0;
   #timers = new Map<number, object>();
   #decoders = new Map<number, TextDecoder>();
   #lastDecoder = 0;
@@ -179,6 +181,10 @@ class Context {
     if (this.unheard) return;
     pipes.send(message as unknown as FromWorker, body === "" ? undefined : pipes.utf8(body));
     if (ends) void renew(this);
+    if (kind === "call" || kind === "query") {
+      this.asked++;
+      void listen();
+    }
   }
 
   #load(url: string): void {
@@ -284,8 +290,26 @@ async function renew(after: Context): Promise<void> {
   await nextTurn();
   await nextTurn();
   if (spent) return hangUp();
+  getReady();
+}
+
+/** Makes the next context, says so, and waits for its run. */
+function getReady(): void {
   next = new Context();
   pipes.send({ t: "ready", protocol: PROTOCOL_VERSION });
+  // Nothing is left that the loop could turn for, unless it still waits for answers that nobody awaits.
+  while (!listens && next !== undefined && !plain && reader.readSync());
+}
+
+/** Says whether a message is waited for while the loop turns. */
+let listens = false;
+
+/** Takes messages while a run waits for answers, or is one of the process's own realm. */
+async function listen(): Promise<void> {
+  if (listens) return;
+  listens = true;
+  while (await reader.read() && (plain || current === undefined || current.asked > 0));
+  listens = false;
 }
 
 /** Says `ready`, with a context made ahead; after a rehearsal in another one, if the host has sent its script. */
@@ -299,8 +323,8 @@ async function warmUp(body: Uint8Array): Promise<void> {
     current = undefined;
     if (first !== "log" || second !== "done") throw new Error("the rehearsal failed");
   }
-  next = new Context();
-  pipes.send({ t: "ready", protocol: PROTOCOL_VERSION });
+  await undefined;
+  getReady();
 }
 
 prepareProcess();
@@ -313,18 +337,21 @@ core.setHandledPromiseRejectionHandler((promise) => {
   if (current !== undefined) current.inner.handled(promise);
   else if (plain) handled(promise);
 });
-receive((message, body) => {
+const reader = makeReader((message, body) => {
   if (message.t === "start" && message.context) {
     current = next;
     next = undefined;
     current!.inner.start(message.log_bytes, message.message_bytes, textOf(body));
   } else if (message.t === "reply" && current !== undefined) {
+    current.asked--;
     current.inner.reply(message.id, message.ok, textOf(body), body.length);
   } else if (message.t === "start") {
     plain = hear(message, body);
+    void listen();
   } else if ((message.t as string) === "warm") {
     void warmUp(body);
   } else if (plain) {
     hear(message, body);
   }
 });
+reader.readSync();
