@@ -20,6 +20,8 @@ import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 const NAMED =
   /\b(?:URL|URLSearchParams|Text(?:En|De)coder|DOMException|Event(?:Target)?|Abort(?:Controller|Signal))\b/;
 const WORLD = /\bglobalThis\b(?!\.__codemode_result__\b)/;
+/** Finds what waits without a timer of the sandbox. */
+const WAITS = /\bAtomics\b/;
 /** Finds an escape, by which any character of an identifier may be written. */
 const ESCAPED = /\\u/;
 
@@ -99,6 +101,8 @@ class Context {
   over = false;
   /** Counts the requests that have no answer. */
   asked = 0;
+  /** Says whether the script may wait for what the engine does in the loop. */
+  #seesLoop = false;
   #timers = new Map<number, object>();
   #decoders = new Map<number, TextDecoder>();
   #lastDecoder = 0;
@@ -118,6 +122,11 @@ class Context {
     sandbox.runInContext(this.world);
     this.inner = world.__cellblock_inner__!;
     delete world.__cellblock_inner__;
+  }
+
+  /** Says whether answers to its requests are all that the context waits for; its sandbox has one timer, which looks. */
+  get needsNoTurn(): boolean {
+    return !this.#seesLoop && this.#timers.size <= 1 && !spent;
   }
 
   /** Takes back what the context still waits for: from here on nothing of it is called. */
@@ -213,7 +222,11 @@ class Context {
     if (known !== undefined) return known;
     if (!this.#modules.has(url)) throw new Error(`Module not found "${url.slice(0, 200)}".`);
     const source = textOf(fromBase64(url.slice(url.indexOf(",") + 1)));
-    if (url === this.#main && mayNameWeb(source)) this.inner.needWeb();
+    if (url === this.#main) {
+      const needsWeb = mayNameWeb(source);
+      if (needsWeb) this.inner.needWeb();
+      this.#seesLoop = needsWeb || WAITS.test(source);
+    }
     const made = new vm.SourceTextModule(source, {
       context: this.world,
       identifier: url,
@@ -308,7 +321,15 @@ let listens = false;
 async function listen(): Promise<void> {
   if (listens) return;
   listens = true;
-  while (await reader.read() && (plain || current === undefined || current.asked > 0));
+  // It may be a frame that has led here: the reader is at it.
+  await undefined;
+  let goesOn = true;
+  while (goesOn && (plain || current === undefined || current.asked > 0)) {
+    // What the script can do without an answer is done in the next turn.
+    if (current?.needsNoTurn) await nextTurn();
+    if (!current?.needsNoTurn) goesOn = await reader.read();
+    else if (current.asked > 0) goesOn = reader.readSync();
+  }
   listens = false;
 }
 

@@ -149,16 +149,19 @@ export function makeReader(onFrame: OnFrame): Reader {
     }
     return true;
   };
+  const takeWhole = (got: number | null): boolean => {
+    let goesOn = take(got);
+    // The rest of a frame is on its way.
+    while (goesOn && filled > 0) goesOn = take(readSync(room()));
+    return goesOn;
+  };
   return {
     async read() {
       const got = await shielded(() => read(room()));
       shielded = (start) => start();
-      let goesOn = take(got);
-      // The rest of a frame is on its way.
-      while (goesOn && filled > 0) goesOn = take(readSync(room()));
-      return goesOn;
+      return takeWhole(got);
     },
-    readSync: () => take(readSync(room())),
+    readSync: () => takeWhole(readSync(room())),
   };
 }
 
