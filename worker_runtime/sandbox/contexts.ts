@@ -20,8 +20,6 @@ import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 const NAMED =
   /\b(?:URL|URLSearchParams|Text(?:En|De)coder|DOMException|Event(?:Target)?|Abort(?:Controller|Signal))\b/;
 const WORLD = /\bglobalThis\b(?!\.__codemode_result__\b)/;
-/** Finds what waits without a timer of the sandbox. */
-const WAITS = /\bAtomics\b/;
 /** Finds an escape, by which any character of an identifier may be written. */
 const ESCAPED = /\\u/;
 
@@ -101,8 +99,8 @@ class Context {
   over = false;
   /** Counts the requests that have no answer. */
   asked = 0;
-  /** Says whether the script may wait for what the engine does in the loop. */
-  #seesLoop = false;
+  /** Says whether the sandbox waits for a turn of the loop, as it does at the script's end. */
+  #turns = false;
   #timers = new Map<number, object>();
   #decoders = new Map<number, TextDecoder>();
   #lastDecoder = 0;
@@ -124,9 +122,9 @@ class Context {
     delete world.__cellblock_inner__;
   }
 
-  /** Says whether answers to its requests are all that the context waits for; its sandbox has one timer, which looks. */
-  get needsNoTurn(): boolean {
-    return !this.#seesLoop && this.#timers.size <= 1 && !spent;
+  /** Says whether it waits for answers and nothing else; of its timers one is the sandbox's own, which looks for that. */
+  get onlyAsks(): boolean {
+    return this.asked > 0 && this.#timers.size === 1 && !this.#turns && !spent;
   }
 
   /** Takes back what the context still waits for: from here on nothing of it is called. */
@@ -158,7 +156,10 @@ class Context {
         if (timer !== undefined) core.cancelTimer(timer);
         this.#timers.delete(id);
       },
-      turn: () => void nextTurn().then(() => this.over || this.inner.turn()),
+      turn: () => {
+        this.#turns = true;
+        void nextTurn().then(() => this.over || this.inner.turn());
+      },
       now: () => now() - this.#since,
       allow: (url) => {
         if (this.#main === "") this.#main = url;
@@ -222,11 +223,7 @@ class Context {
     if (known !== undefined) return known;
     if (!this.#modules.has(url)) throw new Error(`Module not found "${url.slice(0, 200)}".`);
     const source = textOf(fromBase64(url.slice(url.indexOf(",") + 1)));
-    if (url === this.#main) {
-      const needsWeb = mayNameWeb(source);
-      if (needsWeb) this.inner.needWeb();
-      this.#seesLoop = needsWeb || WAITS.test(source);
-    }
+    if (url === this.#main && mayNameWeb(source)) this.inner.needWeb();
     const made = new vm.SourceTextModule(source, {
       context: this.world,
       identifier: url,
@@ -326,9 +323,8 @@ async function listen(): Promise<void> {
   let goesOn = true;
   while (goesOn && (plain || current === undefined || current.asked > 0)) {
     // What the script can do without an answer is done in the next turn.
-    if (current?.needsNoTurn) await nextTurn();
-    if (!current?.needsNoTurn) goesOn = await reader.read();
-    else if (current.asked > 0) goesOn = reader.readSync();
+    if (current?.onlyAsks) await nextTurn();
+    goesOn = current?.onlyAsks ? reader.readSync() : await reader.read();
   }
   listens = false;
 }
