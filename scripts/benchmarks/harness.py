@@ -166,7 +166,8 @@ async def broker(
     from cellblock import Broker
 
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        config = configured(Path(folder), servers, **cellblock)
+        # As many from the start as `warmed` waits for.
+        config = configured(Path(folder), servers, **{"pool": {"warm": 2}, **cellblock})
         async with Broker.from_config(config, tools=list(tools), state_dir=Path(folder)) as made:
             yield made
 

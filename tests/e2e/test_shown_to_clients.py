@@ -269,11 +269,14 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
 
         assert (await listed(client)).model_dump_json() == before.model_dump_json()
         assert client.instructions is not None and "Observed" not in client.instructions
-    # A new session, which knows more, shows a client the same words, first the tool that its scripts have called.
+    # A new session shows a client the same, first the tool that its scripts have called, and what that gave.
     async with serving(config) as client:
-        shown, earlier = (await listed(client)).model_dump_json(), before.model_dump_json()
-        assert "everything: get_env, " in shown
-        assert sorted(re.findall(r"\w+", shown)) == sorted(re.findall(r"\w+", earlier))
+        tools = (await listed(client)).tools
+        text, earlier = (one[0].description or "" for one in (tools, before.tools))
+        assert "everything: get_env, " in text and tools[1:] == before.tools[1:]
+        same, what = text.split("\n\nWhat functions that you have used gave so far:\n")
+        assert sorted(re.findall(r"\w+", same)) == sorted(re.findall(r"\w+", earlier))
+        assert re.search(r"^everything\.get_env\(…\): Promise<JsonText<\{.*due: string", what, re.M)
         again = await ask(client, "search_tools", query="environment variables", limit=1)
         provenance = re.compile(r"Observed from [^;]*;")
         assert provenance.sub("", again) == provenance.sub("", typed) != again

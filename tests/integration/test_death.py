@@ -114,7 +114,7 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
     host.suspend()
     started = time.monotonic()
     error_of(await within(endless), "HOST_LOST")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     await until(lambda: not alive(host), "the host is killed")
     await works(broker)
 
@@ -180,7 +180,7 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
 
         await until(lambda: len(in_flight()) == 8, "eight calls in flight")
         started = time.monotonic()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     for run in runs:
         error_of(await within(run), "CANCELLED")
     assert set(descendants(os.getpid())) - before == set()

@@ -46,12 +46,13 @@ async def test_a_server_gets_its_env_and_none_of_the_brokers(
     assert environment.items() >= own.items() and "BROKERS_OWN_CREDENTIAL" not in environment
 
 
-CALL_BOUND_MS = 1000
+CALL_BOUND_MS = 3000
+"""For calls that take milliseconds, and one that is never answered."""
 
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    """A broker that gives an upstream call one second, with one plain server."""
+    """A broker that gives an upstream call three seconds, with one plain server."""
     bounds = {"call_timeout_ms": CALL_BOUND_MS}
     config = settings(tmp_path_factory.mktemp("failures"), {"plain": plain_server()}, upstream=bounds)
     with retrying(0.05, 0.2):

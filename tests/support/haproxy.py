@@ -30,7 +30,7 @@ PROGRAM: Final = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:{
 
 ENVIRONMENT: Final = {"LD_LIBRARY_PATH": os.pathsep.join(map(str, UNPACKED.glob("lib/*-linux-gnu*")))}
 
-BOUND_SECONDS: Final = 5.0
+BOUND_SECONDS: Final = 60.0
 """For the answer to a command."""
 
 needs_haproxy = pytest.mark.skipif(PROGRAM is None, reason="no HAProxy on this machine, and none unpacked")

@@ -39,7 +39,7 @@ from cellblock_worker.wire.frames import FrameError
 from support.accounts import account_of
 from support.waits import within
 
-BOUND: Final = 10.0
+BOUND: Final = 60.0
 """Longest wait of any test, in seconds."""
 
 Tool = Callable[[dict[str, Any]], Awaitable[Any]]

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from cellblock_worker.launch.spawning import reaped
+from support.waits import until
 
 
 def _seen(look: Callable[[], Any], gone: Any) -> Any:
@@ -113,6 +114,20 @@ async def owned_process(*words: object, **options: Any) -> AsyncGenerator[Proces
         if process.returncode is None:
             process.kill()
         await reaped(process)
+
+
+async def stopped(process: psutil.Process) -> None:
+    """SIGSTOP, and until each thread has taken it: on a busy machine one of them may answer first."""
+    process.suspend()
+    threads = Path(f"/proc/{process.pid}/task")
+
+    def all_stopped() -> bool:
+        # Where there is no /proc, nobody can say; elsewhere there is at least one thread.
+        return {
+            (thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads.glob("*")
+        } <= {"T"}
+
+    await until(all_stopped, "every thread of the compiler is stopped")
 
 
 def waits_for_a_pipe(pid: int) -> bool:

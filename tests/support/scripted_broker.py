@@ -17,7 +17,7 @@ from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
 from support.waits import until, within
 
-BOUND = 20.0
+BOUND = 60.0
 IDENTITY = "ab" * 16
 
 

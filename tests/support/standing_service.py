@@ -3,7 +3,7 @@
 from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.settings import Settings
 from cellblock.run.policy.policy import Policy
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 
 
 class StandingService:
@@ -24,7 +24,7 @@ class StandingService:
     async def about_to_answer(self, principal: str) -> None:
         """Nothing connects here."""
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> None:
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         """Nothing was seen yet of what a tool returns."""
 
 

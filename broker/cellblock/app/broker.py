@@ -513,8 +513,8 @@ class Broker:
     def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Says what is known now of a tool's output: given, declared or observed; None when nothing is.
 
-        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it. Names that
-        one principal alone has got are told to that one; without a principal, what the user of this machine has got.
+        An `OutputLookup`. Names that one principal alone has got are told to that one; without a principal, what the
+        user of this machine has got.
         """
         return (
             stated_output(server, tool) if self._outputs is None else self._outputs(server, tool, principal)
@@ -560,8 +560,12 @@ class Broker:
 
     @internal
     async def about_to_answer(self, principal: str = "") -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect."""
-        if self._reach is not None and self._reach.registry.starting(principal):
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect, and
+        for what was learnt earlier."""
+        if self._reach is None:
+            return
+        await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
+        if self._reach.registry.starting(principal):
             await self._reach.registry.settled(
                 principal=principal, at_most=self._settings.cellblock.upstream.list_wait_ms / 1000
             )

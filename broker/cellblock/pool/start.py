@@ -134,6 +134,7 @@ class Workers:
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
+            one_at_first="warm" not in pool.model_fields_set,
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation,
             max_old_space_mb=max(16, terms.heap_mb),

@@ -30,6 +30,9 @@ MAX_CALLS: Final = 500
 
 MAX_NAME_CHARS: Final = 120
 
+MAX_SECONDS: Final = 120
+"""Bounds the seconds of which ended runs are counted."""
+
 MAX_LIVE_SHOWN: Final = 200
 """Bounds the runs under way in one view; the others are counted."""
 
@@ -56,8 +59,8 @@ class Board(Watcher):
         self._recent: dict[str, tuple[str, Data]] = {}
         """Holds what ended, with its principal, by its id, the oldest first."""
         self._keep_logs = logs
-        self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
-        """Holds when runs ended (`time.monotonic`), and whether well."""
+        self.ended: dict[int, list[int]] = {}
+        """Counts the runs that ended in a second of `time.monotonic`, the oldest first: all, and those that failed."""
 
     def run_accepted(self, run: RunFacts) -> None:
         """Takes the run for live."""
@@ -77,7 +80,11 @@ class Board(Watcher):
             # The oldest of who has most: one principal's runs hide no other's.
             [(noisy, _)] = Counter(principal for principal, _ in self._recent.values()).most_common(1)
             del self._recent[next(key for key, (principal, _) in self._recent.items() if principal == noisy)]
-        self.ended.append((run.ended or time.monotonic(), run.outcome in ("ok", "parked")))
+        ended = self.ended.setdefault(int(run.ended or time.monotonic()), [0, 0])
+        ended[0] += 1
+        ended[1] += run.outcome not in ("ok", "parked")
+        if len(self.ended) > MAX_SECONDS:
+            del self.ended[next(iter(self.ended))]
 
     def live(self) -> list[Data]:
         """Returns the runs under way, the oldest first, in short."""
@@ -104,17 +111,9 @@ class Board(Watcher):
 
     def per_second(self, seconds: int) -> list[list[int]]:
         """Counts the runs that ended in each of the last `seconds` whole seconds, oldest first: `[all, failed]`."""
+        # The second that is under way would always look slow.
         now = int(time.monotonic())
-        counts = [[0, 0] for _ in range(seconds)]
-        for at, well in reversed(self.ended):
-            age = now - int(at)
-            if age > seconds:
-                break
-            # The second that is under way would always look slow.
-            if age >= 1:
-                counts[seconds - age][0] += 1
-                counts[seconds - age][1] += not well
-        return counts
+        return [self.ended.get(second, [0, 0]) for second in range(now - seconds, now)]
 
 
 def _brief(run: RunFacts) -> Data:

@@ -389,13 +389,15 @@ def _bytes_in(text: str) -> int:
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times, and of the trace the calls that have failed; with calls counted by tool where
-    one has, or where there is no result. What the tools said of failed ones is output, which no trace holds."""
+    """Returns a response without times, and of the trace the calls that have failed; with calls counted by tool, of
+    those where one has, or of all where there is no result. What the tools said of failed ones is output, which no
+    trace holds."""
     trace = [call for call in data["toolTrace"] if not call["ok"] and call.get("error") != WAITS]
     called, failed = (Counter(map(_name, calls)) for calls in (data["toolTrace"], trace))
     calls = {
         tool: f"{count}{f' ({failed[tool]} failed)' if tool in failed else ''}"
         for tool, count in called.items()
+        if tool in failed or data["result"] in (None, "")
     }
     if len(calls) > MAX_TOOLS:
         calls = dict(list(calls.items())[:MAX_TOOLS]) | {"of other tools": f"{len(calls) - MAX_TOOLS}"}
@@ -409,7 +411,7 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
         "diagnostics": _bounded(data["diagnostics"]),
         # Where nothing failed, an empty trace would say that nothing was called.
         **({"toolTrace": trace[:MAX_DIAGNOSTICS]} if trace else {}),
-        **({"calls": calls} if calls and (trace or data["result"] in (None, "")) else {}),
+        **({"calls": calls} if calls else {}),
         **(
             {"failures": {tool: _within(words, len(failures)) for tool, words in failures.items()}}
             if failures
@@ -477,6 +479,7 @@ def _line(one: Mapping[str, Any]) -> str:
 
 
 def _calls(short: Mapping[str, Any]) -> list[str]:
-    counts = ", ".join(f"{tool} {count}" for tool, count in short.get("calls", {}).items())
-    failed = [f"{tool} failed: {words}" for tool, words in short.get("failures", {}).items()]
-    return [*filter(None, [counts]), *failed]
+    counts, failures = short.get("calls", {}), short.get("failures", {})
+    others = ", ".join(f"{tool} {count}" for tool, count in counts.items() if tool not in failures)
+    failed = [f"{tool} {counts.get(tool, 'failed')}: {words}" for tool, words in failures.items()]
+    return [*filter(None, [others]), *failed]

@@ -116,8 +116,7 @@ class RunService(Protocol):
         ...
 
     def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
-        """Says what a principal knows now of a tool's output: given, declared or observed. Not for text that a client
-        caches."""
+        """Says what a principal knows now of a tool's output: given, declared or observed."""
         ...
 
     def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:

@@ -154,7 +154,7 @@ class Host:
         self.has_journals = False
         self._boot_failures = 0
         self._boot_not_before = 0.0
-        self._target = WarmTarget(config.warm, time.monotonic())
+        self._target = WarmTarget(config.warm, time.monotonic(), one_at_first=config.one_at_first)
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
         self._is_announced = False

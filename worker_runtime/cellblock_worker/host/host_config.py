@@ -23,8 +23,8 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
-    `warm` workers are kept booted, some more after a burst. Half of a boot is waiting, so twice as many boot at a time
-    as there are cores.
+    `warm` workers are kept booted, some more after a burst; with `one_at_first` only one until the first run. Half of a
+    boot is waiting, so twice as many boot at a time as there are cores.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     With `reuse` a process may serve several runs of one key, each in a V8 context of its own.
     """
@@ -33,6 +33,7 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     identity: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
     capacity: Annotated[int, Meta(ge=1)]
     warm: Annotated[int, Meta(ge=0)]
+    one_at_first: bool = False
     boot_parallel: Annotated[int, Meta(ge=1)] = 2 * (os.cpu_count() or 1)
     max_message_bytes: Annotated[int, Meta(ge=1024)]
     max_old_space_mb: Annotated[int, Meta(ge=16)]

@@ -57,10 +57,12 @@ class WarmTarget:
     Args:
         full: Workers that are always kept warm.
         now: When this host began.
+        one_at_first: Whether it is one at most until the first run has come.
     """
 
-    def __init__(self, full: int, now: float) -> None:
+    def __init__(self, full: int, now: float, *, one_at_first: bool = False) -> None:
         self.full = full
+        self._always = min(1, full) if one_at_first else full
         self._last_run = now
         self._under_way: set[bytes] = set()
         self._burst = 0
@@ -68,7 +70,7 @@ class WarmTarget:
 
     def came(self, now: float) -> None:
         """Takes note of a run that has come, and may need no warm worker."""
-        self._last_run = now
+        self._last_run, self._always = now, self.full
 
     def began(self, run: bytes, now: float) -> None:
         """Takes note of a run, by its token, that has come and needs a warm worker."""
@@ -86,8 +88,8 @@ class WarmTarget:
     def at(self, now: float) -> int:
         """Returns how many workers to keep warm now."""
         if now >= min(self._burst_until, self._last_run + IDLE_SECONDS):
-            return self.full
-        return max(self.full, self._burst)
+            return self._always
+        return max(self._always, self._burst)
 
 
 class WarmWorkers:

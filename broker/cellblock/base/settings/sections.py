@@ -159,8 +159,9 @@ class PoolSettings(Section):
     """Sets up workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = Field(default_factory=lambda: min(4, os.cpu_count() or 1))
-    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. Absent: one for each
-    core, at most four. After a burst as many more are kept for five minutes as it took, up to twice this number."""
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB. Absent: one for each core, at most
+    four, and a single one until the first run. After a burst as many more are kept for five minutes as it took, up to
+    twice this number."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Caps the runs at the same time; more wait in the queue. One place in sixteen is kept for clients without a

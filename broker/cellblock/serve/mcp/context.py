@@ -2,8 +2,9 @@
 budget (Code Mode specification, section 4.4).
 
 The text depends on the catalog, the budget and what the client has used before alone, byte for byte, so that a model's
-prompt cache holds. Servers come in the order of the configuration. Functions that do not fit are named, and their
-declarations are an MCP resource, a discovery call or a first reference away (see `first_reference`).
+prompt cache holds: what those tools gave is part of it, and taken once a day. Servers come in the order of the
+configuration. Functions that do not fit are named, and their declarations are an MCP resource, a discovery call or a
+first reference away (see `first_reference`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from cellblock.base.errors import first_few
 from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares, tools_used
 from cellblock.serve.service import RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, stated_output
-from cellblock.types.typescript import ServerText, bare, declare_shared
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
+from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, ServerText, bare, declare_shared, gives
 from cellblock.types.typescript.text import one_line
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
@@ -41,8 +43,20 @@ SHOWN_CHARS: Final = {"claude-code": (((2, 1, 330), 4_096), ((0,), 2_048))}
 SCRIPT_CHARS: Final = 100
 """Caps what is said of a kept script beside its types."""
 
+LEARNT: Final = "What functions that you have used gave so far:"
+"""Begins the lines of what no server has declared."""
+
+LEARNT_CHARS: Final = 1_500
+"""Caps these lines."""
+
 CUT_CHARS: Final = 48
 """Allows for the mark that a client puts where it cuts."""
+
+
+Outputs = Mapping[tuple[str, str], ToolOutput]
+"""Maps a server's id and a tool's name to what is known of the tool's output."""
+
+NO_OUTPUTS: Final[Outputs] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +67,13 @@ class Declared:
         text: With declarations.
         whole: The functions that are declared whole, by the server's id.
         typed: The functions of other servers whose types are shown.
+        outputs: What is shown of outputs that is not stated, by the server's id and the tool's name.
     """
 
     text: str
     whole: Mapping[str, Sequence[ToolEntry]] = field(default_factory=dict[str, Sequence[ToolEntry]])
     typed: Mapping[str, Sequence[ToolEntry]] = field(default_factory=dict[str, Sequence[ToolEntry]])
+    outputs: Outputs = field(default_factory=dict[tuple[str, str], ToolOutput])
 
 
 def shown_chars(name: str, version: str) -> int | None:
@@ -192,11 +208,29 @@ def types_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> 
     return Declared("\n".join(parts), typed=typed)
 
 
+def outputs_in_budget(catalog: Catalog, budget: int, outputs: Outputs) -> Declared:
+    """Returns a line for each output that has room, in their order, or no text."""
+    budget -= len(LEARNT)
+    lines: list[str] = []
+    shown: dict[tuple[str, str], ToolOutput] = {}
+    for (server_id, name), output in outputs.items():
+        server = catalog.servers[server_id]
+        line = gives(server, next(tool for tool in server.tools if tool.tool_name == name), output)
+        if f"{JSON_TEXT}<" in line and HOW_TO_PARSE not in lines:
+            line = f"{HOW_TO_PARSE}\n{line}"
+        if len(line) + 1 <= budget:
+            budget -= len(line) + 1
+            lines += line.splitlines()
+            shown[server_id, name] = output
+    return Declared("\n".join([LEARNT, *lines]) if lines else "", outputs=shown)
+
+
 def description(
     service: RunService,
     catalog: Catalog,
     principal: str,
     used: Sequence[str] = (),
+    outputs: Outputs = NO_OUTPUTS,
     budget: int | None = None,
     chars: int | None = None,
 ) -> Declared:
@@ -207,6 +241,7 @@ def description(
         catalog: What the client is granted.
         principal: Whose grants these are.
         used: What the client has used, see `UseLog.ranked`.
+        outputs: What is known of outputs and not stated, in the order in which they have room.
         budget: Characters for declarations; None: as configured.
         chars: Characters of the description that the client shows; None: all. Of fewer than what is said, what a first
             script needs least is left out, and nothing is said of that.
@@ -216,19 +251,25 @@ def description(
     named = None if service.policy.grants_of(principal) is None else catalog
     details = manual(settings, named)
     if chars is None:
-        declared = declarations_in_budget(
-            catalog, settings.cellblock.frontend.declaration_chars if budget is None else budget, used
-        )
-        return replace(declared, text="\n\n".join([opening(catalog, used=used), details, declared.text]))
+        room = settings.cellblock.frontend.declaration_chars if budget is None else budget
+        known = outputs_in_budget(catalog, min(LEARNT_CHARS, room), outputs)
+        declared = declarations_in_budget(catalog, room - len(known.text), used)
+        return _together(declared, known, opening(catalog, used=used), details, declared.text, known.text)
     room = chars - CUT_CHARS
     start = opening(catalog, min(room, OPENING_CHARS), IN_SCRIPTS, used)
     first, *rest = details.splitlines()
     room -= len(start) + 2
     kept = _that_fit([first], room)
     room -= len("\n".join(kept)) + 2
+    known = outputs_in_budget(catalog, min(LEARNT_CHARS, room // 3), outputs)
+    room -= len(known.text) + 2
     declared = types_in_budget(catalog, room, used)
     kept += _that_fit(rest, room - len(declared.text) - 2)
-    return replace(declared, text="\n\n".join(filter(None, [start, declared.text, "\n".join(kept)])))
+    return _together(declared, known, start, declared.text, known.text, "\n".join(kept))
+
+
+def _together(declared: Declared, known: Declared, *texts: str) -> Declared:
+    return replace(declared, text="\n\n".join(filter(None, texts)), outputs=known.outputs)
 
 
 def _that_fit(lines: Sequence[str], room: int) -> list[str]:

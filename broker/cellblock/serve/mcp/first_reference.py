@@ -20,7 +20,14 @@ from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.context import MAX_NAMES, Declared
 from cellblock.serve.mcp.manual import by_use
 from cellblock.serve.service import Owner, RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
+from cellblock.tools.catalog.model import (
+    Catalog,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+    types_of,
+)
 from cellblock.types.typescript import (
     HOW_TO_PARSE,
     JSON_TEXT,
@@ -103,7 +110,7 @@ class FirstReferences:
         self._shown = Newest[tuple[str, str], _Shown](MAX_KEPT)
 
     def show(self, client: str, catalog: Catalog, declared: Declared) -> None:
-        """Notes that a client has been shown declarations, by what is stated of outputs."""
+        """Notes that a client has been shown declarations."""
         for server_id, tools in {**declared.typed, **declared.whole}.items():
             server, is_whole = catalog.servers[server_id], server_id in declared.whole
             shown = self._shown.get((client, server_id)) or _Shown(None)
@@ -112,7 +119,8 @@ class FirstReferences:
                 old = known.get(tool.export_name)
                 # What it has been shown since stays: types that are known better, above all.
                 if old is None or old.tool != tool or is_whole > old.is_whole:
-                    known[tool.export_name] = Known(tool, _types(stated_output(server, tool)), is_whole)
+                    output = declared.outputs.get((server_id, tool.tool_name)) or stated_output(server, tool)
+                    known[tool.export_name] = Known(tool, types_of(output), is_whole)
             self._shown[client, server_id] = _Shown(
                 server if is_whole and len(tools) == len(server.tools) else shown.server, known
             )
@@ -165,7 +173,7 @@ class FirstReferences:
             shown = shown if shown is not None and shown.tool == tool else None
             output = self._service.output_of(server, tool, owner.principal)
             if name in words or tool.tool_name in words:
-                new = Known(tool, _types(output), is_whole or (shown is not None and shown.is_whole))
+                new = Known(tool, types_of(output), is_whole or (shown is not None and shown.is_whole))
                 if shown != new:
                     named[name], now[name] = (tool, output), new
             elif is_first and shown is None:
@@ -177,11 +185,6 @@ class FirstReferences:
             if name in known and known[name] == now[name]._replace(types=known[name].types)
         ]
         return _New(server, named, of_output, listed, is_first, is_whole) if named or listed else None
-
-
-def _types(output: ToolOutput | None) -> object:
-    """Returns what the types of an output depend on: not how often it was seen."""
-    return None if output is None else (output.schema, output.document, output.text, output.result)
 
 
 def _servers_of_failed_imports(response: RunResponse, code: str) -> list[str] | None:

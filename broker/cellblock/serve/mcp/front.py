@@ -14,14 +14,21 @@ from mcp.server.context import CallNext, HandlerResult
 from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.policy import CLAIMED
 from cellblock.serve.mcp.manual import instructions
-from cellblock.serve.mcp.use import UseLog
+from cellblock.serve.mcp.use import MAX_PRINCIPALS, UseLog
 from cellblock.serve.service import Context, Owner, OwnerOf, RunService, client_name
 from cellblock.serve.splices import Splices
-from cellblock.tools.catalog.model import Catalog, OutputLookup, ServerEntry, stated_output
+from cellblock.tools.catalog.model import (
+    Catalog,
+    OutputLookup,
+    ServerEntry,
+    ToolOutput,
+    stated_output,
+    types_of,
+)
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs
-    from cellblock.serve.mcp.context import Declared
+    from cellblock.serve.mcp.context import Declared, Outputs
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -62,6 +69,7 @@ class Front:
         self.service, self.owner_of, self.splices = service, owner_of, splices
         self.uses = UseLog(service.settings.state_dir)
         self.kept: KeptOutputs | None = None
+        self._outputs = KeptByIdentity[list[str], dict[str, ToolOutput | None]](lambda _: {}, MAX_PRINCIPALS)
         self._instructions = KeptByIdentity[Catalog, str](instructions, KEPT_INSTRUCTIONS).get_or_make
 
     def principal_of(self, context: Context) -> str:
@@ -115,7 +123,27 @@ class Front:
             return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
         from cellblock.serve.mcp.context import description
 
-        return description(self.service, catalog, principal, self.uses.ranked(principal), chars=chars)
+        used = self.uses.ranked(principal)
+        outputs = self._outputs_of(used, catalog, principal)
+        return description(self.service, catalog, principal, used, outputs, chars=chars)
+
+    def _outputs_of(self, used: list[str], catalog: Catalog, principal: str) -> Outputs:
+        """Returns what is known of the outputs of used tools beyond what is stated: of each, for a day, what is known
+        when it is first asked for."""
+        held = self._outputs.get_or_make(used)
+        found: dict[tuple[str, str], ToolOutput] = {}
+        for name in used:
+            server_id, _, tool_name = name.partition(".")
+            server = catalog.servers.get(server_id)
+            tool = next((one for one in server.tools if one.tool_name == tool_name), None) if server else None
+            if server is None or tool is None:
+                continue
+            if name not in held:
+                held[name] = self.service.output_of(server, tool, principal)
+            output = held[name]
+            if output is not None and types_of(output) != types_of(stated_output(server, tool)):
+                found[server_id, tool_name] = output
+        return found
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK) with instructions that name only what the client is granted."""

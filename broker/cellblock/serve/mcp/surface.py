@@ -1,7 +1,7 @@
 """Answers what an MCP client of a running broker is shown and can call: `codemode.run`, and in the `extended` profile
 three tools that look things up.
 
-The definitions of these three never change, and the description of `codemode.run` does not change because something was
+The definitions of these three never change, and the description of `codemode.run` changes at most daily by what was
 observed: a client reads the list of tools once and keeps it. What was learnt since reaches the agent by calling one.
 
 Carries requests to the broker; decides nothing. `mcp_server` has the server that greets clients, and hands their

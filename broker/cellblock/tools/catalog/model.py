@@ -410,3 +410,12 @@ def stated_output(_server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
     if tool.output_schema is not None:
         return ToolOutput("declared", "Declared by the server.", schema=tool.output_schema)
     return None
+
+
+def types_of(output: ToolOutput | None) -> object:
+    """Returns what the types of an output depend on, not how often it was seen; None where nothing is known beyond what
+    holds of all tools, which give texts."""
+    if output is None:
+        return None
+    types = output.schema, output.document, output.result
+    return (*types, output.text) if any(types) else None

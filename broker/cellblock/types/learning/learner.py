@@ -103,7 +103,7 @@ class Learner:
 
     async def loaded(self, bound: float) -> None:
         """Waits until what was learnt earlier is known, at most `bound` seconds."""
-        await asyncio.to_thread(self._loaded.wait, bound)
+        await self._wait_for(self._loaded, bound)
 
     async def close(self) -> None:
         """Looks at the results that wait, writes what is learnt, and ends the thread, within `CLOSE_BOUND_SECONDS`."""

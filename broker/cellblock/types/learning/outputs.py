@@ -1,7 +1,7 @@
 """Joins what is known of tool outputs: what the catalog states, joined with what the learner has observed.
 
-Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
-a client caches are made with `catalog.model.stated_output`, and never change because something was observed.
+Types use what is given, then declared, then observed. Texts that a client caches are made with
+`catalog.model.stated_output`, but for what the tools gave that it has used, which is taken once a day.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ from cellblock.observe.metrics import Metrics, Tally
 from cellblock.observe.traces import Tracer, make_exporter
 from cellblock.run.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from cellblock.run.events import RunFacts
+from cellblock.run.response import RunResponse
 from support.entries import settings
 from support.memory_host import HostedRun, MakeWorld, World, hold, turns
 from support.still_broker import StillBroker
@@ -142,8 +144,26 @@ async def test_scripts_are_kept_only_where_asked_for_and_cut(watched: Watched) -
 def test_runs_of_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board(3)
     monkeypatch.setattr("cellblock.run.board.time.monotonic", lambda: 1000.5)
-    board.ended.extend([(990.0, True), (998.2, True), (998.9, False), (999.1, True), (1000.4, True)])
+    well = RunResponse(logs=[], diagnostics=[])
+    for at, response in [(990.0, well), (998.2, well), (998.9, None), (999.1, well), (1000.4, well)]:
+        board.run_ended(RunFacts(str(at), "c", "", 0.0, 0.0, ended=at, response=response))
     assert board.per_second(3) == [[0, 0], [2, 1], [1, 0]]
+
+
+def test_what_is_kept_of_ended_runs_has_its_size_after_a_few_of_them() -> None:
+    board = Board(3)
+
+    def kept_after(runs: int) -> int:
+        for number in range(runs):
+            board.run_ended(RunFacts(str(number % 9), "c", "", 0.0, 0.0, ended=number / 100))
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        few = kept_after(1_000)
+        assert kept_after(20_000) < few + 32_000
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ async def test_a_host_lost_or_silent_at_every_state(
         world.lose(host, "the process died")
     started = time.monotonic()
     response = await within(task)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert (codes(response), response.result) == (expected, None)
     if play is calling:
         assert "1 in flight (may have run)" in response.diagnostics[0].message

@@ -443,11 +443,11 @@ CALLS = "calls:\ncrm.get 500 (5 failed)"
         (
             busy({"a": [1, "é"]}, WARNING),
             '{"a":[1,"é"]}\n\nlogs:\n[warn] look\n\ndiagnostics:\nwarning NO_RESULT at a.js:1:2: nothing '
-            f"Hint: Assign it.\n\n{CALLS}\ncrm.get failed: no such row\n\ndeclarations:\ndeclare crm",
+            f"Hint: Assign it.\n\n{CALLS}: no such row\n\ndeclarations:\ndeclare crm",
         ),
         (
             busy("line one\nline\u202e two"),
-            f"line one\nline\\u202e two\n\nlogs:\n[warn] look\n\n{CALLS}\ncrm.get failed: no such row\n\n"
+            f"line one\nline\\u202e two\n\nlogs:\n[warn] look\n\n{CALLS}: no such row\n\n"
             "declarations:\ndeclare crm",
         ),
         (

@@ -43,10 +43,10 @@ async def ended(broker: Broker, body: bytes = b"{}", token: bytes = b"token") ->
 
 
 async def test_the_warm_target_is_kept(serve: StartHost) -> None:
-    _, broker = await serve(ECHO, warm=2)
-    await broker.status(warm=2, booting=0)
+    _, broker = await serve(ECHO, warm=2, one_at_first=True)
+    await broker.status(warm=1, booting=0, wanted=1)
     await ended(broker)
-    await broker.status(warm=2, running=0, booting=0)
+    await broker.status(warm=2, running=0, booting=0, wanted=2)
 
 
 async def test_a_host_that_is_idle_after_a_burst_sheds_workers(

@@ -148,6 +148,15 @@ def test_what_is_kept_warm_after_bursts(full: int, bursts: dict[float, int], see
         assert target.at(at) == wanted
 
 
+def test_one_is_enough_until_the_first_run() -> None:
+    target, none = WarmTarget(4, 0.0, one_at_first=True), WarmTarget(0, 0.0, one_at_first=True)
+    assert [target.at(now) for now in (0.0, 1e6)] == [1, 1]
+    target.began(b"run", 1e6)
+    none.began(b"run", 1e6)
+    assert [target.at(now) for now in (1e6, 2e6)] == [4, 4]
+    assert none.at(1e6) == 0
+
+
 NOISY, QUIET, OTHER = 1, 2, 3
 
 

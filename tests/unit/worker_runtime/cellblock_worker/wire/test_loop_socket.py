@@ -14,7 +14,7 @@ from cellblock_worker.wire import loop_socket
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
 from support.waits import until
 
-BOUND = 20.0
+BOUND = 60.0
 OnMessage = Callable[[list[bytes]], None]
 
 

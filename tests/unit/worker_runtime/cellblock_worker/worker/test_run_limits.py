@@ -37,7 +37,7 @@ from support.virtual_time import virtual_time
 from support.waits import until
 from support.worker_owner import MIB, Owner, make_run
 
-BOUND = 20.0
+BOUND = 60.0
 
 
 @contextlib.contextmanager

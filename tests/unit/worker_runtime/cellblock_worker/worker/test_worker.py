@@ -72,8 +72,8 @@ async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:
     ended = await owner.end()
     took = time.monotonic() - started
     assert ended.reason == "timeout" and "timeoutMs = 300" in ended.detail
-    assert 0.3 <= took < 3
-    assert 300 <= ended.wall_ms < 3000
+    assert 0.3 <= took < 20
+    assert 300 <= ended.wall_ms < 20_000
     assert ended.cpu_ms > 20
     assert 10 * MIB < ended.peak_bytes < len(ballast)
     assert owner.logs == [("log", "before")]

@@ -343,8 +343,8 @@ async def test_what_the_description_had_is_told_by_its_output_alone_until_the_fu
 @pytest.mark.parametrize(
     ("name", "output", "text"),
     [
-        ("find", ToolOutput("observed", "seen", text=True), "crm.find(…): Promise<string>"),
-        ("from", ToolOutput("observed", "seen", text=True), "crm.from(…): Promise<string>"),
+        ("find", ToolOutput("observed", "seen", schema={"type": "integer"}), "crm.find(…): Promise<number>"),
+        ("from", ToolOutput("observed", "seen", schema={"type": "integer"}), "crm.from(…): Promise<number>"),
         (
             "find",
             ToolOutput("observed", "seen", document={"type": "object", "properties": {"a": {"const": 1}}}),
@@ -371,6 +371,13 @@ async def test_an_output_by_itself_has_all_that_it_names(name: str, output: Tool
     brought = (await client.given(f"crm.{name}()", "crm"))["crm"]
     assert brought.endswith(text) and ("type Node = " in brought) == ("Node" in text)
     assert brought == text or brought.startswith("type ")
+
+
+async def test_that_a_tool_gives_text_as_all_do_is_not_sent_for_itself() -> None:
+    client = Client({"crm": [tool("find")]})
+    await client.given("crm.find()", "crm")
+    client.outputs = {"find": ToolOutput("observed", "seen", text=True)}
+    assert await client.given("crm.find()", "crm") == {}
 
 
 async def test_a_long_output_by_itself_is_cut_and_says_where_the_whole_is() -> None:

@@ -47,7 +47,7 @@ from cellblock.serve.mcp.use import (
     add_uses,
     read_uses,
 )
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.types.typescript import declare_server
 from support.documents import ROOT
@@ -229,6 +229,41 @@ async def test_a_tool_that_a_client_has_called_is_described_first_at_its_next_st
     assert all(
         len(text) <= 4_096 and ", ".join(ERROR_CLASSES) in text and "`diagnostics`" in text for text in texts
     )
+
+
+class Learning(Calling):
+    """Has seen as many fields of what `put_98` gives as it has run scripts."""
+
+    seen = 0
+
+    async def run_request(self, request: dict[str, Any], _: Caller, **more: Any) -> RunResponse:
+        self.seen += 1
+        return await super().run_request(request, _, **more)
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
+        fields = {f"f{number}": {"type": "integer"} for number in range(self.seen)}
+        is_known = self.seen and tool.tool_name == "put_98"
+        return (
+            ToolOutput("observed", "seen", schema={"type": "object", "properties": fields})
+            if is_known
+            else None
+        )
+
+
+@pytest.mark.parametrize("name", ["claude-code", "some-other"])
+async def test_what_a_called_tool_gave_is_described_at_the_next_start_and_sent_where_it_is_known_better(
+    tmp_path: Path, name: str
+) -> None:
+    service = Learning(settings(tmp_path), server("a", "put"), server("b", *(f"put_{n}" for n in range(99))))
+    service.settings.state_dir.mkdir(parents=True, exist_ok=True)
+    for start in range(2):
+        async with client(service, name, version="3.0") as one:
+            told = (await one.list_tools()).tools[0].description or ""
+            assert ("b.put_98(…): Promise<{ f0?: number }>" in told) == (start == 1), told
+            brought_now = await brought(one, "b.put_98()")
+            assert ("{ f0?: number; f1?: number }" in brought_now.get("b", "")) == (start == 1)
+            assert (await one.list_tools()).tools[0].description == told
+        await until((service.settings.state_dir / USES_FILE).exists, "the use is kept")
 
 
 class Answering(StandingService):

@@ -37,7 +37,7 @@ from support.waits import until, within
 
 from .conftest import Call
 
-BOUND = 20.0
+BOUND = 60.0
 
 
 def busy(threads: ToolThreads) -> int:

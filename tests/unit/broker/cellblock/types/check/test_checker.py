@@ -35,7 +35,7 @@ from cellblock.types.check.compiler import (
 from cellblock.types.check.faults import MAX_SHOWN
 from cellblock.types.check.parsed import ParsedScript
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
-from support.processes import gone
+from support.processes import gone, stopped
 from support.waits import until
 
 from .conftest import SPECIFIER, Check, Faults, catalog_of, made_checker
@@ -136,24 +136,10 @@ async def test_a_dead_compiler_is_replaced(
     await gone(processes)
 
 
-async def stop(process: psutil.Process) -> None:
-    """SIGSTOP, and until each thread has taken it: on a busy machine one of them may answer first."""
-    process.suspend()
-    threads = Path(f"/proc/{process.pid}/task")
-
-    def all_stopped() -> bool:
-        # Where there is no /proc, nobody can say; elsewhere there is at least one thread.
-        return {
-            (thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads.glob("*")
-        } <= {"T"}
-
-    await until(all_stopped, "every thread of the compiler is stopped")
-
-
 async def test_a_compiler_that_hangs_is_killed_at_the_bound(
     check: Check, processes: list[psutil.Process]
 ) -> None:
-    await stop(processes[-1])
+    await stopped(processes[-1])
     assert await check(WRONG, bound_seconds=0.3) == Checked(gave_up="it took over 0.3 s")
     await gone(processes)
     assert await works(check)
@@ -162,7 +148,7 @@ async def test_a_compiler_that_hangs_is_killed_at_the_bound(
 async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch, processes: list[psutil.Process]
 ) -> None:
-    await stop(processes[-1])
+    await stopped(processes[-1])
     session: Any = checker._session  # pyright: ignore[reportPrivateUsage]
     asked = AsyncMock(wraps=session.request)
     monkeypatch.setattr(session, "request", asked)

@@ -9,7 +9,7 @@ from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import LocalStore
 from cellblock.types.learning.learner import Learner
 
-BOUND = 30.0
+BOUND = 60.0
 
 
 @asynccontextmanager
