@@ -139,12 +139,36 @@ TOOLS = [
             "sent": None,
         },
     ),
+    tool(
+        "deals",
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "deal_id": "a",
+                        "amount": "1,562.00",
+                        "closed": "13.11.2026",
+                        "stamp": "20261103T101112Z",
+                        "owner": {"id": "o"},
+                        "pair": [1, "a"],
+                    }
+                ]
+            }
+        ),
+    ),
+    tool("stock", "17"),
+    tool("escalate", "ERROR: it is closed"),
+    (
+        {"name": "blocks", "inputSchema": {"type": "object"}},
+        {"content": [{"type": "text", "text": '{"id": 1}'}, {"type": "text", "text": '{"id": 2}'}]},
+    ),
     tool("counts", {"on": 1, "off": 2}, NUMBERS),
     tool("sizes", {"length": 1, "width": 2}, NUMBERS),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
 ]
 EVERY = "".join(f"await p.{definition['name']}({{}}).catch(() => 0);\n" for definition, _ in TOOLS)
+DEALS = "const { data } = JSON.parse(await p.deals({}));"
 IMPORT = 'import * as p from "@codemode/servers/plain";\n'
 
 
@@ -430,6 +454,45 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ),
         ("const e = await p.events({}); e.rows.filter((r) => r.at > Date.now() - 1).length;", "Date.parse("),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
+        (f"{DEALS} return data.map((one) => one.dealId);", "`deal_id`"),
+        (f"{DEALS} if (data.length) {{ return {{ n: data[0].amont }}; }}", "`amount`"),
+        (f"{DEALS} data.filter((one) => one.owner === 'o');", "Compare a member"),
+        (
+            f"{DEALS} const o = {{ id: 'o' }}; data.filter((one) => one.owner == o);",
+            "Compare a member of both",
+        ),
+        (f"{DEALS} data.filter((one) => /o/.test(one.owner));", "Take a field of it"),
+        (f"{DEALS} data.reduce((sum, one) => sum + one.deal_id, []);", "Begin with 0"),
+        (f"{DEALS} data.map((one) => parseFloat(one.amount));", "replaceAll(',', '')"),
+        (f"{DEALS} data.map((one) => new Date(one.closed));", "Take it apart"),
+        (f"{DEALS} data.filter((one) => Date.parse(one.stamp) > 0);", "Take it apart"),
+        (f"{DEALS} data.map((one) => one.pair.value);", "`values`"),
+        (f"{DEALS} return {{ last: data[data.length] }};", "data.at(-1)"),
+        (f"{DEALS} return data.map((one) => {{ one.deal_id; }});", "leave out the braces"),
+        ("const m = new Map([[1, 2]]); JSON.stringify(m); await p.seen({});", "Object.fromEntries(m)"),
+        ("(await p.stock({})).split('').map(parseInt);", ".map(Number)"),
+        ("const s = await p.stock({}); const n = s + 5; n;", "Number(s)"),
+        ("const { content = '' } = await p.tree({}); content.length;", "leave out `content`"),
+        ("const t = await p.tree({}); Array.from(t).length;", '.split("\\n")'),
+        ("const b = await p.blocks({}); b.length;", "in `content`"),
+        ("const b = await p.blocks({}); JSON.parse(b.content[0].text).id;", "Read them all"),
+        ("const e = await p.events({}); e.rows.filter((r) => new Date(r.at) === e.day);", ".getTime()"),
+        (
+            "const { rows } = await p.sales({}); const old = Date.now() - 864e5; rows.filter((r) => r.made < old);",
+            "r.made * 1000".replace("r.", "one."),
+        ),
+        ("await p.escalate({});", "before you count it as done"),
+        (
+            "let f = await p.first({}); while (f.hasMore) f = await p.first({ cursor: f.next_cursor });",
+            "the next part",
+        ),
+        (
+            "const f = JSON.parse(await p.numbered({})); let n = f.rows.length; "
+            "for (let i = 2; i < f.meta.total_pages; i++) n += 1;",
+            "the next part",
+        ),
+        ("const s = await p.sales({}); new Date(s.sent ?? 'x').toISOString();", "no date that it can read"),
+        ("const s = await p.sales({}); s.sent.at(0);", "use `?.` and a default"),
     ],
 )
 async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> None:
@@ -575,6 +638,12 @@ async def test_another_verb_is_not_suggested(broker: Broker, wanted: str) -> Non
     assert "edit_file?" not in "".join(found.hint or "" for found in response.diagnostics)
 
 
+async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) -> None:
+    code = 'import { list_deals } from "@codemode/servers/plain"; await list_deals({});'
+    said = "".join(found.hint or "" for found in (await within(broker.run(code))).diagnostics)
+    assert "deals" in said and "list_users?" not in said
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -676,6 +745,25 @@ async def test_another_verb_is_not_suggested(broker: Broker, wanted: str) -> Non
         "const found = []; const word = /a/g; let at; while ((at = word.exec(await p.tree({})))) found.push(at);",
         "const e = await p.events({}); e.rows.filter((r) => r.at.includes(r.n));",
         "const c = await p.counts({}); Object.entries(c).length + c.on;",
+        f"{DEALS} if (!data.length) return data.map((one) => one.deal_id);",
+        f"{DEALS} const f = (one) => {{ return one.deal_id; }}; data.map(f);",
+        f"{DEALS} data.filter((one) => one.owner.id === 'o' && one.owner !== null && /o/.test(one.owner.id));",
+        f"{DEALS} data.reduce((all, one) => all.concat(one.deal_id), []);",
+        f"{DEALS} data.map((one) => Number(one.amount.replaceAll(',', '')));",
+        f"{DEALS} data.map((one) => new Date(one.closed.split('.').reverse().join('-')));",
+        f"{DEALS} data.map((one) => ({{ id: 1, ...Object.fromEntries([['a', one.deal_id]]) }})).map((one) => one.a);",
+        f"{DEALS} data[data.length] = data[0]; data.map((one) => one.pair[1]);",
+        f"{DEALS} data.forEach((one) => {{ one.kept = true; }});",
+        "const m = new Map([[1, 2]]); JSON.stringify([...m]); JSON.stringify(Object.fromEntries(m)); await p.seen({});",
+        "(await p.stock({})).split('').map((one) => parseInt(one, 10));",
+        "const s = await p.stock({}); const n = Number(s) + 5; n;",
+        "const t = await p.tree({}); const u = t.content ?? t; u.length;",
+        "let t = await p.tree({}); try { t = JSON.parse(t); } catch {} const { content = '' } = t; content;",
+        "const b = await p.blocks({}); b.content.map((one) => JSON.parse(one.text).id);",
+        "const b = await p.blocks({}); b.content[0].type; b.content.length; b._meta ?? null; b.isError ?? false;",
+        "const { rows } = await p.sales({}); const old = Date.now() / 1000 - 86400; rows.filter((r) => r.made < old);",
+        "const said = await p.escalate({}); if (said.startsWith('ERROR')) said.length;",
+        "let f = await p.first({}); for (let n = 0; n < 2 && f.next_cursor; n++) f = await p.first({});",
         "const s = await p.sizes({}); const n = s.length; n;",
         "const u = await p.list_users({}); u.result.map((o) => ({ name: o.name }));",
         "async function again(f) { return await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -94,7 +94,12 @@ def depths(brackets: bytes, before: int = 0) -> tuple[int, int]:
 
 def is_deeper(raw: bytes, most: int) -> bool:
     """Says whether arrays and objects of well-formed JSON that has few of them nest over a bound."""
-    return containers_in(raw) > most and depths(brackets_of(raw))[0] > most
+    if containers_in(raw) <= most:
+        return False
+    brackets = brackets_of(raw)
+    # Each of the two takes at most one level, and in most JSON most brackets, away.
+    inner = brackets.replace(b"{}", b"").replace(b"[]", b"")
+    return containers_in(inner) + 2 > most and depths(brackets)[0] > most
 
 
 TEXT_CHARS: Final = 16
@@ -114,12 +119,11 @@ def is_small(value: object) -> bool:
 def weight_of(value: object, most: int) -> int:
     """Returns how many values data has, with what its texts count for; of what has over `most`, some number over it."""
     weight = 0
-    waiting: list[Iterable[Any]] = [(value,)]
-    while waiting:
-        for item in waiting.pop():
-            weight += 1
-            if weight > most:
-                return weight
+    waiting: list[Collection[Any]] = [(value,)]
+    while waiting and weight <= most:
+        members = waiting.pop()
+        weight += len(members)
+        for item in members if weight <= most else ():
             # By the type itself: of most values it says all.
             kind = _kind_of(item)
             if kind is str:

@@ -22,6 +22,9 @@ half of it."""
 REORDERED_DISCOUNT = 0.95
 """Sets the factor for names that have the same words in another order: below the same order, above a slip or two."""
 
+_READS = frozenset(["fetch", "find", "get", "list", "query", "read", "search"])
+"""Holds verbs that many names begin with: what follows says which is meant."""
+
 _COMPARED = 24
 _WORDS = re.compile(r"[A-Z]?[^\W_A-Z]+|[A-Z]+")
 
@@ -90,8 +93,14 @@ def _similarity(wanted: list[str], words: list[str]) -> float:
 
 
 def _does_another_thing(wanted: list[str], words: list[str]) -> bool:
-    """Says whether names begin with other verbs, for the same noun: `edit_file` is not what `list_files` was to be."""
+    """Says whether names begin with other verbs, for the same noun: `edit_file` is not what `list_files` was to be; nor
+    is `list_agents` what `list_tickets` was to be."""
     one, other = wanted[0], words[0]
+    if one == other and one in _READS:
+        short, long = sorted(("".join(wanted[1:]), "".join(words[1:])), key=len)
+        return (
+            short not in long and SequenceMatcher(None, short, long, autojunk=False).ratio() < MIN_SIMILARITY
+        )
     if one in words or other in wanted:
         return False
     return SequenceMatcher(None, one, other, autojunk=False).ratio() < MIN_SIMILARITY

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -27,6 +27,11 @@ _MORE: Final = re.compile(
 )
 _PAGE: Final = re.compile(rb'"(?:current_?[pP]age|page|page_?[nN]umber)\\*"\s*+:\s*+(\d{1,9})\b')
 _PAGES: Final = re.compile(rb'"(total_?[pP]ages|page_?[cC]ount|last_?[pP]age|pages)\\*"\s*+:\s*+(\d{1,9})\b')
+
+_REFUSED: Final = re.compile(
+    rb'"(?:(?i:error|failed|failure)\b[^"\\]{3,200}|\{?\s*+\\*"?(?:ok|success)\\*"\s*+:\s*+false\b)|\{\s*+"(?:ok|success)"\s*+:\s*+false\b'
+)
+"""Fits the beginning of an answer that says that the tool has not done what was asked."""
 
 _TOTAL: Final = re.compile(rb'"(?:count|total(?:_?(?:[cC]ount|[iI]tems|[rR]esults))?)\\*"')
 
@@ -67,10 +72,42 @@ _ODD_DATE: Final = re.compile(
 )
 """Fits dates that begin with the day or the month, or may have parts without a zero before them."""
 
+_GROUPED: Final = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d{1,9})?")
+_UNREAD_DATE: Final = re.compile(
+    rb"(?:\d{8}T\d{4,6}|\d{1,2}\.\d{1,2}\.\d{4}|(?:1[3-9]|2\d|3[01])[/-]\d{1,2}[/-]\d{4}).{0,30}"
+)
+"""Fits dates that no Date reads, or that it takes for others."""
+
+_OF_ANSWERS: Final = {
+    "a number alone": re.compile(rb'\A"?-?\d{1,30}(?:\.\d{1,30})?"?\Z'),
+    "blocks": re.compile(rb'"type":\s*+"text".*"type":\s*+"text"', re.DOTALL),
+}
+"""Find what whole answers may be."""
+
 _ISO: Final = re.compile(rb"\d{4}-\d{1,2}-\d{1,2}")
 
-COMPARED: Final = re.compile(r"""\.([A-Za-z_$][\w$]*+)\s?={2,3}\s?(["'])([^"'\\\n]{1,100})\2""")
-"""Matches a comparison of a field with a text."""
+_QUOTED: Final = r"""(["'])([^"'\\\n]{1,100})\1"""
+
+COMPARED: Final = (
+    (
+        re.compile(r"""\.(?P<field>[A-Za-z_$][\w$]*+)\s?={2,3}\s?(?P<texts>(["'])[^"'\\\n]{1,100}\3)"""),
+        re.compile(_QUOTED),
+    ),
+    (
+        re.compile(
+            r"""\[\s*(?P<texts>(?:["'][^"'\\\n]{1,100}["'],?\s*){1,20})\]\.includes\((?:[\w$]++\??\.)+(?P<field>[\w$]++)\)"""
+        ),
+        re.compile(_QUOTED),
+    ),
+    (
+        re.compile(
+            r"\bswitch \((?:[\w$]++\??\.)+(?P<field>[\w$]++)\) ?\{(?P<texts>\s*case [\"'].{0,2000}?)(?:\bswitch \(|\Z)",
+            re.DOTALL,
+        ),
+        re.compile(rf"\bcase {_QUOTED}"),
+    ),
+)
+"""Matches comparisons of a field with texts, and each of these."""
 
 MAX_COMPARED: Final = 50
 """Bounds the comparisons of one script that are looked at."""
@@ -111,6 +148,22 @@ OF_VALUES: Final = (
         "is the text 'true' or 'false', and both count as true",
         "Compare it: `one.{0} === 'true'`.",
     ),
+    (
+        re.compile(
+            r"(?:const|let) (?P<time>\w++) = (?:Date\.now\(\)|new Date\()(?![^;\n]{0,200}/ ?\(?1(?:000|e3|_000)\b)"
+            r"[^;\n]{0,200};(?:(?! = (?:Date\.now|new Date)\().){0,2000}?\.(?P<field>[\w$]++) ?[<>]=? ?(?P=time)\b",
+            re.DOTALL,
+        ),
+        "seconds",
+        "counts seconds, and is compared with milliseconds",
+        "Multiply it: `one.{0} * 1000`.",
+    ),
+    (
+        re.compile(r"\.(?P<field>content)\??\.?\[0\]"),
+        "blocks",
+        "has several blocks, of which the first alone is read",
+        "Read them all: `….content.map((block) => block.text)`.",
+    ),
 )
 """Lists what is done with fields that is wrong where they have such values: how it is written, the values, what is
 wrong, and what to write."""
@@ -118,7 +171,16 @@ wrong, and what to write."""
 
 def asks_of_values(code: str) -> bool:
     """Says whether values of this run can show that a script does something wrong."""
-    return any(pattern.search(code) for pattern in (COMPARED, *(row[0] for row in OF_VALUES)))
+    return any(pattern.search(code) for pattern in (row[0] for row in (*COMPARED, *OF_VALUES)))
+
+
+def _compared(code: str) -> Iterator[tuple[int, str, str]]:
+    """Gives the fields that a script compares with texts, each with where that is, and the text."""
+    for pattern, each in COMPARED:
+        for match in pattern.finditer(code):
+            yield from (
+                (match.start("field"), match["field"], one[2]) for one in each.finditer(match["texts"])
+            )
 
 
 class ValueNote(NamedTuple):
@@ -196,6 +258,13 @@ class Answers:
                 told.append((tool, total))
         return told
 
+    def refusals(self) -> dict[str, str]:
+        """Gives the tools that have answered that they did not do what was asked, each with what it said first."""
+        found = ((of[1], _REFUSED.match(body)) for of, body in self._bodies or ())
+        return {
+            tool: said[0].decode("utf-8", "replace").strip('"') for tool, said in found if said is not None
+        }
+
     def has(self, server_id: str, tool: str) -> bool:
         """Says whether a tool has answered."""
         return (server_id, tool) in self._kinds
@@ -207,53 +276,40 @@ class Answers:
 
     def holds(self, field: str, what: str) -> bool:
         """Says whether the fields of this name had such values as `WRITTEN` counts with (`types.check.misuse`)."""
-        if what == "seconds":
-            return _all_fit(_SECONDS, self._found(rb'"%s\\*"\s*+:\s*+(-?\d[\d.]*+)' % _written(field)))
-        if what == "nulls":
-            return bool(self._found(rb'"%s\\*"\s*+:\s*+(null)\b' % _written(field)))
-        found = self._found(_texts_of(field))
-        if what == "no empty text":
-            return self.holds(field, "nulls") and b"" not in found
-        if what == "booleans":
-            return _all_fit(_BOOLEAN, found)
-        if what == "words":
-            return bool(found) and not any(map(_NUMBER.fullmatch, found))
-        if what == "zones":
-            return len({match[1] for match in map(_TIME.fullmatch, found) if match is not None}) > 1
-        if what == "dates":
-            return _are_disordered([one for one in found if one])
-        wholes = {len(number.partition(b".")[0]) for number in found}
-        are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
-        return not are_alike and all(map(_NUMBER.fullmatch, found))
+        if what in _OF_ANSWERS:
+            return any(map(_OF_ANSWERS[what].search, (body for _, body in self._bodies or ())))
+        others = self._found(rb'"%s\\*"\s*+:\s*+(null\b|\{|-?\d[\d.]*+)' % _written(field))
+        return _HOLDS[what](others, self._found(_texts_of(field)))
 
-    def of_values(self, code: str) -> list[ValueNote]:
-        """Gives what a script does with a field that is wrong, or in vain, as results of this run have it."""
+    def of_values(self, code: str, schemas: Sequence[object] = ()) -> list[ValueNote]:
+        """Gives what a script does with a field that is wrong, or in vain, as results of this run have it, unless a
+        schema of its tools has the text."""
         told: list[ValueNote] = []
-        compared = [*islice(COMPARED.finditer(code), MAX_COMPARED)]
-        for match in compared:
-            field, text = match[1], match[3]
+        compared = [*islice(_compared(code), MAX_COMPARED)]
+        for at, field, text in compared:
             alike = self._spelt(field).get(letters(text), ())
             had = [*sorted(alike)[:1]] if text not in alike else []
             is_alike, found = bool(had), self._found(_texts_of(field))
             if not alike and len(found) >= MIN_OF_FEW:
                 had = sorted(one.decode("utf-8", "replace") for one in {*found})
-                asked = {one[3] for one in compared if one[1] == field}
+                asked = {one[2] for one in compared if one[1] == field}
                 had = had if len(had) <= MAX_FEW and asked.isdisjoint(had) else []
             # A script may have both, or give the field other texts itself.
             quoted = "|".join(map(re.escape, had))
             own = (
                 rf"""(["'`])(?:{quoted})\1|\b{re.escape(field)}(?:\s?(?::|=(?!=))|\W{{1,3}}to\w{{0,6}}Case)"""
             )
-            if had and re.search(own, code) is None:
+            is_declared = bool(had) and json.dumps(text) in json.dumps(schemas)
+            if had and not is_declared and re.search(own, code) is None:
                 said = f"No result of this run has '{text}' in `{field}`."
                 has = " or ".join(f"'{one}'" for one in had)
-                told.append(ValueNote(match.start(1), said, f"Results have {has}.", text, is_alike))
+                told.append(ValueNote(at, said, f"Results have {has}.", text, is_alike))
         for pattern, what, said, hint in OF_VALUES:
             for match in islice(pattern.finditer(code), MAX_COMPARED):
                 field = match["field"]
                 # What is named elsewhere, too, may be asked for there.
                 if code.count(field) == match[0].count(field) and self.holds(field, what):
-                    is_wrong = what == "booleans"
+                    is_wrong = what in ("booleans", "seconds", "blocks")
                     told.append(
                         ValueNote(
                             match.start("field"), f"`{field}` {said}.", hint.format(field), "", is_wrong
@@ -320,10 +376,6 @@ class Answers:
         if tool is None:
             return not self._kinds or any("json text" in kinds for kinds in self._kinds.values())
         return "value" not in self._kinds.get(tool, ())
-
-    def texts(self) -> list[tuple[str, str]]:
-        """Gives the tools that have answered JSON in a text each time, by the server's id and the tool's name."""
-        return [tool for tool, kinds in self._kinds.items() if kinds == {"json text"}]
 
     def unlike(
         self, assumed: Iterable[tuple[ServerEntry, ToolEntry, ToolOutput | None]]
@@ -415,7 +467,30 @@ def _all_fit(pattern: re.Pattern[bytes], found: list[bytes]) -> bool:
     return bool(found) and all(map(pattern.fullmatch, found))
 
 
+def _are_uneven(texts: list[bytes]) -> bool:
+    """Says whether texts are numbers whose order as texts is not theirs."""
+    wholes = {len(number.partition(b".")[0]) for number in texts}
+    are_alike = len(wholes) < 2 and not any(b"." in number for number in texts)
+    return not are_alike and all(map(_NUMBER.fullmatch, texts))
+
+
 def _are_disordered(texts: list[bytes]) -> bool:
     """Says whether texts are dates whose order as texts is not that of their times."""
     iso = [match.end() for match in map(_ISO.match, texts) if match is not None]
     return _all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1)
+
+
+_HOLDS: Final[Mapping[str, Callable[[list[bytes], list[bytes]], bool]]] = {
+    "booleans": lambda _, texts: _all_fit(_BOOLEAN, texts),
+    "dates": lambda _, texts: _are_disordered([one for one in texts if one]),
+    "grouped": lambda _, texts: any(map(_GROUPED.fullmatch, texts)),
+    "no empty text": lambda others, texts: b"null" in others and b"" not in texts,
+    "nulls": lambda others, _: b"null" in others,
+    "numbers": lambda _, texts: _are_uneven(texts),
+    "objects": lambda others, _: b"{" in others,
+    "seconds": lambda others, _: _all_fit(_SECONDS, [one for one in others if one[:1].isdigit()]),
+    "unread dates": lambda _, texts: any(map(_UNREAD_DATE.fullmatch, texts)),
+    "words": lambda _, texts: bool(texts) and not any(map(_NUMBER.fullmatch, texts)),
+    "zones": lambda _, texts: len({zone[1] for zone in map(_TIME.fullmatch, texts) if zone is not None}) > 1,
+}
+"""Tells of the values of a field, which are texts and others, whether they are such."""

@@ -49,6 +49,10 @@ CORRECT_IT: Final = (
 )
 """Give hints for exceptions of which nothing is known, without a place and with one."""
 
+MISSING: Final = (
+    "It is read of what is null or missing, if only in some results: use `?.` and a default, or leave it out."
+)
+
 ALREADY_PARSED: Final = "What JSON.parse was given is a value already: use it as it is."
 
 NO_JSON: Final = (
@@ -62,6 +66,11 @@ _OF_MESSAGES: Final = (
         "What JSON.parse was given is a promise: await it first, `JSON.parse(await …)`.",
     ),
     (re.compile(r"SyntaxError: .*(?:is not valid JSON|in JSON at position )", re.DOTALL), NO_JSON),
+    (re.compile(r"TypeError: Cannot read properties of (?:null|undefined) "), MISSING),
+    (
+        re.compile(r"RangeError: Invalid time value"),
+        "What the Date is made of is missing, or no date that it can read, or no milliseconds, if only once.",
+    ),
     (
         re.compile(r"ReferenceError: Cannot access '.*' before initialization"),
         "The nearest declaration of that name is not reached yet: give it another name, or move it up.",

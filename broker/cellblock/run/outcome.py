@@ -85,7 +85,11 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
         hint = f"Return a value on every way through the script, or assign one: `globalThis.{RESULT_NAME} = value;`"
     elif script.fix is None:
         said = f"globalThis.{RESULT_NAME} is undefined at the end of the script, so its result is null."
-        hint = "Assign a value on every way through the script; null if there is none: `… = value ?? null;`"
+        hint = (
+            "No run waits for `setTimeout`: await `new Promise((done) => setTimeout(done, …))`, then assign a value."
+            if "setTimeout(" in script.code
+            else "Assign a value on every way through the script; null if there is none: `… = value ?? null;`"
+        )
     else:
         said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
         hint = script.fix

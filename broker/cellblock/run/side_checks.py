@@ -237,6 +237,12 @@ class SideCheck:
         """Says whether the script can call any tool."""
         return bool(self._servers)
 
+    @property
+    def schemas(self) -> list[object]:
+        """Holds the schemas of the tools that the script names."""
+        known = ((tool.input_schema, output and output.schema) for _, tool, output in self._assumed or ())
+        return [schema for both in known for schema in both]
+
     def begin(self) -> None:
         """Begins the check, unless its outcome is known or the script calls no tool."""
         if self._servers:
@@ -293,16 +299,6 @@ class SideCheck:
                 self._owner.tell_later(self._client, self._script, await diagnostics(checked))
 
         self._owner.spawn(wait)
-
-    def texts(self) -> dict[tuple[str, str], str]:
-        """Gives the names of the tools that have answered JSON in a text each time, by server and export."""
-        found = self.answers.texts()
-        return {
-            (server.server_id, tool.export_name): tool.tool_name
-            for server in (self._servers if found else ())
-            for tool in server.tools
-            if (server.server_id, tool.tool_name) in found
-        }
 
     def late(self) -> list[Diagnostic]:
         """Gives what was found too late for the client's last response."""

@@ -6,24 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cellblock.base.errors import shorten
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.answers import MADE_TEXT, ValueNote, asks_of_values
-from cellblock.run.failure import CORRECT_IT
+from cellblock.run.failure import CORRECT_IT, MISSING
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
 from cellblock.run.side_checks import SideCheck
-from cellblock.script.lines import SCRIPT_NAME, index_of, line_of, place
+from cellblock.script.lines import SCRIPT_NAME, line_of, place
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
 from cellblock.types.check.faults import IF_THERE, MAX_SHOWN
-from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
 """Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""
@@ -42,14 +41,6 @@ MAX_WEIGHT: Final = 1_000
 MAX_QUOTED_CHARS: Final = 80
 """Bounds the characters of the line of an earlier script that is quoted."""
 
-MAX_INLINE_CHARS: Final = 8 * 1024
-"""Bounds the failed scripts that are parsed at once, in 3 ms; a larger one is parsed in a thread."""
-
-_MISUSED: Final = re.compile(
-    r"TypeError: .*(?:is not a function|is not iterable|of undefined|operator to search for)", re.DOTALL
-)
-"""Matches what the engine says when a text is used as the value whose JSON it is."""
-
 _BEGINNING: Final = re.compile(r"(?<=\")1970-01-\d\d")
 """Matches the date that becomes of null, and of seconds."""
 
@@ -59,6 +50,14 @@ _OF_PAGES: Final = re.compile(
     r"|\b(?:first|limit|max\w{0,20}|n|page_?[sS]ize|per_?[pP]age|top)[\"']?\s?:\s?[1-4]?\d\b"
 )
 """Matches what a script says of parts of a list: that it knows of them, or wants few."""
+
+_STOPS_EARLY: Final = re.compile(
+    r"for \(let (?P<page>\w+) = [12]; ?(?P=page) < [\w$.]*pages;|while \([\w$.]+\.(?P<member>\w*(?i:more|next)\w*)\)"
+)
+"""Matches loops that leave out the last page, or go on for a member that answers may not have."""
+
+_OF_REFUSALS: Final = re.compile(r"(?i:error|fail|refus)|\b(?:ok|success)\b")
+"""Matches what a script says of answers that may be refusals."""
 
 LATE: Final = Diagnostic(
     severity="info",
@@ -129,18 +128,9 @@ class TypeErrors:
             if response.ok
             else self._of_failure(response, request, side, hold)
         )
-        if not response.ok:
-            response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
         if found:
-            told = [*response.diagnostics, *found]
-            if any(one.code == "TYPE_ERROR" for one in found):
-                # What has made it is known: a default would hide that.
-                told = [
-                    one.model_copy(update={"hint": None})
-                    if (one.code, one.severity == "error") == ("RESULT_NOT_JSON", False)
-                    else one
-                    for one in told
-                ]
+            lines = {_line_of(one) for one in found if one.code == "TYPE_ERROR"}
+            told = [*(_without_default(one, lines) for one in response.diagnostics), *found]
             response = response.model_copy(update={"diagnostics": told})
         return response
 
@@ -148,9 +138,9 @@ class TypeErrors:
         if self._checker is None or not side.is_about_tools:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
-        look = partial(side.answers.of_values, side.code)
+        look = partial(side.answers.of_values, side.code, side.schemas)
         of_values = await asyncio.to_thread(look) if asks_of_values(side.code) else []
-        told += _of_pages(side)
+        told += _of_pages(side) + _of_refusals(side)
         if checked is None:
             side.tell_later(partial(_late, side))
             return told + [_of_value(side, one) for one in of_values[:MAX_SHOWN]]
@@ -194,6 +184,19 @@ class TypeErrors:
         return Diagnostic(severity="info", code="TYPECHECK_UNAVAILABLE", message=message, hint=hint)
 
 
+def _line_of(one: Diagnostic) -> str:
+    return (one.path or "").rpartition(":")[0]
+
+
+def _without_default(one: Diagnostic, lines: set[str]) -> Diagnostic:
+    """Gives a diagnostic as it is told beside type errors in these lines: a default would hide what is known to have
+    made it."""
+    if lines and (one.code, one.severity == "error") == ("RESULT_NOT_JSON", False):
+        return one.model_copy(update={"hint": None})
+    said = one.hint and one.hint.replace(MISSING, CORRECT_IT[1])
+    return one.model_copy(update={"hint": said}) if _line_of(one) in lines else one
+
+
 def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     """Tells of a text, in the result or in an input of a tool, that an object, or a missing value, has become part of;
     and of a date in the result that null or seconds have become."""
@@ -230,7 +233,9 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
 
 def _of_pages(side: SideCheck) -> list[Diagnostic]:
     """Tells of the tools whose last answer was not the last part, where the script says nothing of parts."""
-    if _OF_PAGES.search(side.code):
+    stops = _STOPS_EARLY.search(side.code)
+    is_none = stops is not None and stops["member"] and not side.answers.may_have(stops["member"])
+    if _OF_PAGES.search(side.code) and not (is_none or (stops is not None and stops["page"])):
         return []
     return [
         Diagnostic(
@@ -240,6 +245,21 @@ def _of_pages(side: SideCheck) -> list[Diagnostic]:
             hint="If it wants all, call it again for the next part, until there is none.",
         )
         for tool, member in side.answers.unread()
+    ]
+
+
+def _of_refusals(side: SideCheck) -> list[Diagnostic]:
+    """Tells of answers that say that the tool has not done what was asked, where the script asks for no such."""
+    if _OF_REFUSALS.search(side.code):
+        return []
+    return [
+        Diagnostic(
+            severity="warning",
+            code="TOOL_RESULT_NOTE",
+            message=f"`{shown(tool)}` has answered, and not failed: {shorten(said, MAX_QUOTED_CHARS)}",
+            hint="Look at what it answers before you count it as done.",
+        )
+        for tool, said in side.answers.refusals().items()
     ]
 
 
@@ -289,45 +309,6 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
         if failed or around != "":
             told.append(fault)
     return told[:MAX_SHOWN]
-
-
-async def _with_json_text_hint(
-    response: RunResponse, texts: Mapping[Tool, str], code: str, typescript: bool
-) -> RunResponse:
-    """Gives the response, with the likely reason of an exception where what it is about was read of the answer of a
-    tool that has given JSON in a text.
-
-    Args:
-        response: Of a script that failed.
-        texts: The names of the tools that have answered so, by server and export.
-        code: The script.
-        typescript: Whether it is TypeScript and no JavaScript.
-    """
-    diagnostics = list(response.diagnostics)
-    for number, found in enumerate(diagnostics if texts else ()):
-        # What calls did before stands behind it.
-        said, general = found.hint or "", CORRECT_IT[1]
-        if not said.startswith(general) or found.path is None or _MISUSED.match(found.message) is None:
-            continue
-        line, column = (int(part) for part in found.path.split(":")[-2:])
-        look = partial(_tool_read_at, code, typescript, line, column)
-        tool = look() if len(code) <= MAX_INLINE_CHARS else await asyncio.to_thread(look)
-        if tool is not None and (name := texts.get(tool)) is not None:
-            hint = (
-                f"`{shown(name)}` answered with JSON text: use JSON.parse on it before its fields are read."
-            )
-            diagnostics[number] = found.model_copy(update={"hint": said.replace(general, hint, 1)})
-    return response.model_copy(update={"diagnostics": diagnostics})
-
-
-def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool | None:
-    text = code.encode("utf-8", "replace").decode()
-    try:
-        source = ParsedScript(text, typescript)
-    except ValueError:
-        return None
-    at = index_of(text, line, column)
-    return source.json_texts.tool_read_by(source.node(at, at + 1))
 
 
 async def _late(side: SideCheck, checked: Checked, *, failed: bool = False) -> list[Diagnostic]:

@@ -53,15 +53,6 @@ def line_of(text: str, line: int) -> str:
     return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
-def index_of(text: str, line: int, column: int) -> int:
-    """Gives the index in a text of a place in it, as the engine counts; its end where it has no such line."""
-    ends = [0, *(end.end() for end in _LINE_END.finditer(text))]
-    if not 0 < line <= len(ends):
-        return len(text)
-    here = line_of(text, line).encode("utf-16-le", "replace")
-    return ends[line - 1] + len(here[: 2 * (column - 1)].decode("utf-16-le", "ignore"))
-
-
 def units(text: str) -> int:
     """Gives the length of a text without lone surrogates in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -66,7 +66,7 @@ def syntax_hint(code: str, line: int, column: int) -> str | None:
         return "Line breaks stand as the two characters `\\n`: send real line breaks."
     if "```" in text or "~~~" in text:
         return FENCED
-    if _PYTHON.match(text) is not None:
+    if any(map(_PYTHON.match, code.splitlines()[:line])):
         return "It looks like Python: write JavaScript, as the tool's description shows."
     if re.search("[“”‘’]", text):
         return "Write plain quotes in place of typographic ones."

@@ -14,7 +14,7 @@ from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError, fr
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array
-from cellblock.base.raw_json import RawJson, weight_of
+from cellblock.base.raw_json import RawJson, is_deeper, weight_of
 from cellblock.base.redaction import safe_text
 from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
@@ -32,6 +32,7 @@ MAX_CUTS: Final = 5
 
 Schema = dict[str, Any]
 
+_OPEN: Final[Schema] = {"type": "object", "additionalProperties": True}
 _ANY: Final[Schema] = {"type": "any"}
 _ANY_KEYS: Final = (None, _ANY, {"type": "str"})
 _PLAIN: Final = frozenset({"type", "items_schema", "keys_schema", "values_schema", "metadata"})
@@ -57,6 +58,7 @@ class ResultForm:
         self._values = Values(_ANY if adapter is None else cast("Schema", adapter.core_schema))
         self._name = name
         self._field = boxed_field(schema) if schema is not None and BOX_KEY in schema else None
+        self._is_open = schema is None or schema == _OPEN
         self._validator = (
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
@@ -84,6 +86,8 @@ class ResultForm:
             content = _as_content(value)
             if content is not None:
                 return _plain(content)
+        if small and self._is_open and (raw := self._values.plain_json(value)) is not None:
+            return RawJson(raw)
         data: Any = self._dumped(value, small)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
@@ -176,9 +180,19 @@ class Values:
 
     def whole(self, value: Any) -> Any:
         """Checks and dumps a value in one go. Raises whatever pydantic and a type's own serialisers raise."""
-        checked = self._validate(value)
         # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
-        return self._dump(checked, mode="json", by_alias=True, warnings=False)
+        return self._serializer.to_python(self._validate(value), mode="json", by_alias=True, warnings=False)
+
+    def plain_json(self, value: Any) -> bytes | None:
+        """Checks an object that is small and gives its JSON; None for what is no object, or to be looked at closer."""
+        try:
+            raw = self._serializer.to_json(self._validate(value), by_alias=True, warnings=False)
+        except Exception:  # noqa: BLE001 - `whole` says what it is
+            return None
+        # A model may have these two written. One letter alone is found much faster.
+        has_names = (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Infinity" in raw)
+        is_odd = has_names or not raw.startswith(b"{") or is_deeper(raw, payload.MAX_DEPTH)
+        return None if is_odd else raw
 
     def dumped(self, value: Any, cuts: int = MAX_CUTS) -> Any:
         """Checks and dumps a value of any size.
@@ -199,8 +213,8 @@ class Values:
         return SchemaValidator(self._complete).validate_python
 
     @cached_property
-    def _dump(self) -> Any:
-        return SchemaSerializer(self._complete).to_python
+    def _serializer(self) -> SchemaSerializer:
+        return SchemaSerializer(self._complete)
 
     @property
     def _complete(self) -> Any:

@@ -25,7 +25,8 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import TaskSet, end_tasks
+from cellblock.base.tasks import TaskSet
+from cellblock.base.tasks import at_most as cut_off
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry, learnt_as
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
@@ -378,8 +379,12 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in named}
-        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
+        await asyncio.gather(
+            *(
+                one.settled(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+                for name, one in named.items()
+            )
+        )
 
     async def settled(
         self,
@@ -430,19 +435,15 @@ class Registry:
             or (session.state is State.RESTING and session.has_login)
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
-        late = frozenset[str]()
         if awaited:
-            try:
-                done, _ = await asyncio.wait(awaited, timeout=bound)
-            finally:
-                await end_tasks(*awaited)
-            late = frozenset(
-                self._paths[name]
-                for name in named.keys() & reading.keys() & self._paths.keys()
-                if reading[name] not in done
-            )
+            async with cut_off(bound):
+                await asyncio.gather(*awaited, return_exceptions=True)
         await self.approved(shown)
-        return late
+        return frozenset(
+            self._paths[name]
+            for name in named.keys() & reading.keys() & self._paths.keys()
+            if reading[name].cancelled()
+        )
 
     async def approved(self, sessions: Mapping[str, UpstreamSession]) -> None:
         """Takes over what was approved of these sessions' servers, by their names, since the last look."""

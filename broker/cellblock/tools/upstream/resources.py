@@ -143,13 +143,9 @@ class Resources:
             return held.kept
         with contextlib.suppress(TimeoutError):
             # One at a time: who has waited takes what has come meanwhile.
-            async with asyncio.timeout(LIST_SECONDS):
-                await self._turns[kind].acquire()
-            try:
+            async with asyncio.timeout(2 * LIST_SECONDS), self._turns[kind]:
                 if self._known.get(kind) is held:
                     self._known[kind] = await self._listed(kind, session, held)
-            finally:
-                self._turns[kind].release()
         held = self._known.get(kind)
         return held.kept if held is not None else []
 

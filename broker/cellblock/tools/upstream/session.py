@@ -24,6 +24,7 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most as cut_off
+from cellblock.base.tasks import end_tasks
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
@@ -471,18 +472,15 @@ class UpstreamSession:
         """Keeps what is known of the server current until the connection ends."""
         ended, keeping = session.connection.ended, asyncio.create_task(self.tools.keep(session))
         beside = self.tools.listen(session), self.resources.follow(session), self._watch(session)
-        tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(ended.wait())
+        tasks = [over, keeping, *map(asyncio.create_task, beside)]
         try:
             await asyncio.wait([over, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
             ended.set()
-            over.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
+            await end_tasks(*tasks)
 
     async def _watch(self, session: Session) -> None:
         """Has a session rest that nobody has called for long, and ends a connection whose login was ended here. What

@@ -78,6 +78,12 @@ def environment() -> str:
     return "".join([*globals_, shared, fixed_declarations()])
 
 
+@lru_cache(maxsize=1)
+def closed_environment() -> str:
+    """Declares the same, and of a whole result only what is declared."""
+    return _OPEN_LINE.sub("", environment())
+
+
 class Declarations:
     """Makes the text for a script's imports; each server's part is kept until its entry, or what is known of
     it, changes.
@@ -124,7 +130,9 @@ class Declarations:
         # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
         revision = self.revision()
         parts = [self._part(server, revision, words, principal, got) for server in servers]
-        text = environment() + "".join(part.texts[closed] for part in parts)
+        text = (closed_environment() if closed else environment()) + "".join(
+            part.texts[closed] for part in parts
+        )
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
         return text

@@ -165,7 +165,7 @@ class TypeChecker:
         warm = await self._warm()
         self._set_idle_timer(None)
         try:
-            report = await warm.diagnostics(shown.source.code, declarations, script.typescript)
+            report = await warm.diagnostics(shown.text, declarations, script.typescript)
             counted = await asyncio.to_thread(
                 judge,
                 report,

@@ -38,6 +38,7 @@ from cellblock.types.check.verdict import (
 )
 from cellblock.types.typescript import takes
 from cellblock.types.typescript.text import letters
+from cellblock.types.typescript.types import RESULT
 
 MAX_SHOWN: Final = 10
 """Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
@@ -139,7 +140,8 @@ async def find_faults(
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
-        if is_few and (is_misused or complaint.guard == "replaced" or not script.closed):
+        is_unsure = complaint.guard == "replaced" and not complaint.is_text
+        if is_few and (is_misused or is_unsure or not script.closed):
             continue
         if complaint.described and not re.search(complaint.described, described[complaint.asked_at]):
             continue
@@ -188,7 +190,7 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str], is_few: bool) ->
     or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
     a list for it and reads nothing that is there. Where one result was seen, any that is no page may have it."""
     has_default = complaint.guard in ("alone", "replaced")
-    if complaint.receiver.endswith("[]"):
+    if complaint.receiver.endswith("[]") or (complaint.is_text and complaint.receiver == "string"):
         return has_default
     alike = {name for name in members if letters(name) == letters(complaint.name)}
     of_any = not alike and ASKED_OF_ANY.fullmatch(complaint.name)
@@ -294,6 +296,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
         return f"Await the call first: `(await …).{wanted}`."
     if receiver.startswith(SETTLED):
         return f"A settled result has `status`, and `value` or `reason`: read `.value?.{wanted}`."
+    if receiver == RESULT:
+        return "It is a whole result: its blocks are in `content`, the text of each in `text`."
     if receiver == "void":
         return "What gives it returns nothing: add `return` to that function."
     is_enveloped, is_of_language = wanted in ENVELOPE, receiver == "string" or receiver.endswith("[]")

@@ -32,6 +32,13 @@ COMPLAINED: Final = (
         "",
     ),
     (
+        r"types '(?:\{ [^']*\}|[A-Z]\w*)' and '(?:string|number)' have no overlap",
+        r"(?P<object>[\w$.]+)\s*[!=]==?.*",
+        "`{object}` is an object, which equals no text or number.",
+        "Compare a member of it.",
+        "",
+    ),
+    (
         r"types 'boolean' and '[^']+' have no overlap",
         r"!(?P<negated>[\w$.]+)\s*===\s*(?P<value>[^\s=].*)",
         "`!` comes first: true or false is compared with `{value}`.",
@@ -127,6 +134,13 @@ COMPLAINED: Final = (
         r".*",
         "An object stands where a number is wanted.",
         "Take a member of it, such as `.{member}`.",
+        "",
+    ),
+    (
+        r"Operator '[<>]=?' cannot be applied to types '(?!Date')[A-Z]\w*' and '(?:string|number)'",
+        r"(?P<object>[\w$.]+)\s*[<>].*",
+        "`{object}` is an object: compared with a text or number, it is never ordered as its members are.",
+        "Take a member of it.",
         "",
     ),
     (
@@ -313,6 +327,11 @@ WRITTEN: Final = {
         "Add to `Number(….{0})`.",
         _IS % "string",
     ),
+    "extended": (
+        "`{0}` is text: the number is appended to it.",
+        "Add to `Number({0})`.",
+        _IS % "string",
+    ),
     "dated": (
         "`{0}` is text: a number is appended to it, which makes no date.",
         "Add to its time: `new Date(Date.parse(….{0}) + …)`.",
@@ -332,6 +351,36 @@ WRITTEN: Final = {
         "`{0}` is an object, which becomes `[object Object]` in a text.",
         "Take a field of it, or `JSON.stringify(….{0})`.",
         IS_OBJECT,
+    ),
+    "radix": (
+        "`map` hands the number of each element to `parseInt`, too, which takes it for the base.",
+        "Write `.map(Number)`, or `.map((one) => parseInt(one, 10))`.",
+        "",
+    ),
+    "held": (
+        "`JSON.stringify` makes `{{}}` of a Map or Set.",
+        "Give it `Object.fromEntries({0})` of a Map, `[...{0}]` of a Set.",
+        _IS % "(?:Map|Set)<",
+    ),
+    "unsummed": (
+        "`reduce` begins with a list or object here, to which texts are appended.",
+        "Begin with 0 for a sum, `''` for a text.",
+        "",
+    ),
+    "identical": (
+        "`{0}` is an object of an answer, which equals itself alone, and not another one with the same members.",
+        "Compare a member of both.",
+        IS_OBJECT,
+    ),
+    "grouped": (
+        "`{0}` has commas between its digits: `Number` of it is NaN, and `parseFloat` stops at the comma.",
+        "Take them out: `Number(….{0}.replaceAll(',', ''))`.",
+        _IS % "string",
+    ),
+    "misread": (
+        "`{0}` is a date with the day first, or without `-`, which a Date cannot read, or reads wrongly.",
+        "Take it apart, and make a date as in 2025-03-01.",
+        _IS % "string",
     ),
     "started": (
         "`{0}[…]` is undefined at first, and gives NaN.",
@@ -394,11 +443,15 @@ describes the place; `{0}` stands for the text."""
 
 OF_TEXTS: Final = {
     "appended": "numbers",
+    "extended": "a number alone",
     "numeric": "numbers",
     "wordy": "words",
     "misdated": "dates",
     "seconds": "seconds",
     "zoned": "zones",
+    "grouped": "grouped",
+    "misread": "unread dates",
+    "identical": "objects",
 }
 """Names those that count only where a field had such values in the run."""
 
@@ -465,6 +518,52 @@ QUERY: Final = r"""
 ((assignment_expression right: (call_expression function: (member_expression property: (property_identifier) @mapped)
   arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
  (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((export_statement value: (call_expression function: (member_expression property: (property_identifier) @mapped)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
+ (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((return_statement (call_expression function: (member_expression property: (property_identifier) @mapped)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
+ (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((pair value: (call_expression function: (member_expression property: (property_identifier) @mapped)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
+ (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (identifier) @radix .))
+ (#eq? @each "map") (#eq? @radix "parseInt"))
+
+((call_expression function: (member_expression) @function arguments: (arguments . (identifier) @held .))
+ (#eq? @function "JSON.stringify"))
+
+((call_expression function: (member_expression object: (regex) property: (property_identifier) @function)
+  arguments: (arguments . [(identifier) @glued (member_expression property: (property_identifier) @glued)] .))
+ (#match? @function "^(exec|test)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function parameters: (formal_parameters . (identifier) @sum)
+   body: (binary_expression left: (identifier) @first operator: "+")) . [(array) (object)] @unsummed .))
+ (#eq? @each "reduce") (#eq? @sum @first) (#match? @unsummed "^(\\[\\]|\\{\\})$"))
+
+((binary_expression left: (member_expression property: (property_identifier) @identical)
+  operator: ["===" "==" "!==" "!="] right: [(identifier) (member_expression)] @other)
+ (#not-match? @other "^(undefined|NaN)$"))
+
+((call_expression function: (identifier) @function
+  arguments: (arguments . (member_expression property: (property_identifier) @grouped)))
+ (#match? @function "^(Number|parseFloat|parseInt)$"))
+
+(unary_expression operator: "+" argument: (member_expression property: (property_identifier) @grouped))
+
+((new_expression constructor: (identifier) @date arguments: (arguments .
+  (member_expression property: (property_identifier) @misread) .))
+ (#eq? @date "Date"))
+
+((call_expression function: (member_expression) @function
+  arguments: (arguments . (member_expression property: (property_identifier) @misread) .))
+ (#eq? @function "Date.parse"))
 
 (binary_expression
  left: (parenthesized_expression (binary_expression operator: ["||" "??"] right: (number)))
@@ -588,6 +687,8 @@ QUERY: Final = r"""
 
 ((binary_expression left: (member_expression property: (property_identifier) @appended) operator: "+" right: (number)))
 
+(binary_expression left: (identifier) @extended operator: "+" right: (number))
+
 (new_expression arguments: (arguments . (binary_expression
  left: (member_expression property: (property_identifier) @dated) operator: "+"
  right: [(number) (binary_expression left: (number)) (binary_expression right: (number))])))
@@ -654,6 +755,18 @@ QUERY: Final = r"""
   index: (member_expression object: (_) @same property: (property_identifier) @length)))
  (#eq? @length "length") (#eq? @beyond @same))
 
+((pair value: (subscript_expression object: (_) @beyond
+  index: (member_expression object: (_) @same property: (property_identifier) @length)))
+ (#eq? @length "length") (#eq? @beyond @same))
+
+((export_statement value: (subscript_expression object: (_) @beyond
+  index: (member_expression object: (_) @same property: (property_identifier) @length)))
+ (#eq? @length "length") (#eq? @beyond @same))
+
+((return_statement (subscript_expression object: (_) @beyond
+  index: (member_expression object: (_) @same property: (property_identifier) @length)))
+ (#eq? @length "length") (#eq? @beyond @same))
+
 ((member_expression object: (subscript_expression object: (_) @beyond
   index: (member_expression object: (_) @same property: (property_identifier) @length)))
  (#eq? @length "length") (#eq? @beyond @same))
@@ -665,8 +778,6 @@ QUERY: Final = r"""
 ((for_statement body: (_)) @spliced
  (#match? @spliced "^for *\\(let (\\w{1,60}) = 0; \\1 < (\\w{1,60})\\.length;(.|\n)*\\b\\2\\.splice\\(\\1, 1\\)")
  (#not-match? @spliced "\\b(break|return)\\b|\\w ?--|--\\w|- ?1\\b|-= ?1"))
-
-(binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
 
 (binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
 
@@ -704,6 +815,9 @@ QUERY: Final = r"""
  (#match? @type "^.number.$"))
 
 (binary_expression operator: ["===" "==" "!==" "!="] right: [(array) (new_expression) (object)]) @equalled
+
+(binary_expression left: (new_expression) operator: ["===" "==" "!==" "!="]
+ right: [(identifier) (member_expression)]) @equalled
 """
 """Has patterns with an empty line between them: all made in one step would hold the loop for 0.15 s."""
 

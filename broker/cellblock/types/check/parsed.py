@@ -16,7 +16,7 @@ from tree_sitter import Node
 
 from cellblock.script.copies import Copies, without_any
 from cellblock.script.lines import units
-from cellblock.script.meanings import Meaning, Meanings
+from cellblock.script.meanings import FUNCTIONS, Meaning, Meanings
 from cellblock.script.trees import Nodes, arguments_of, field, nearest, nodes_of, operator_of, parse
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 
@@ -34,7 +34,6 @@ _KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier"
 _LISTING: Final = re.compile(r"(?:^|_)(?:list|log|search|find|tree)(?:_|$)")
 """Matches names of tools whose text is a list, of which nobody wants to know the characters."""
 
-_MEMBERS: Final = ("member_expression", "subscript_expression")
 
 ITS_CHARACTERS: Final = "its single characters are read"
 
@@ -210,6 +209,7 @@ class Shown:
 
     Attributes:
         source: What is shown.
+        text: Its text, as the compiler looks at all of it.
 
     Raises:
         ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
@@ -221,6 +221,7 @@ class Shown:
         self._copies = Copies(script.raw, script.meanings, script.calls[:MAX_LOOKED_AT] if changed else [])
         if self._copies.text is not None:
             self.source = ParsedScript(self._copies.text.decode(), typescript)
+        self.text = _without_returns(self.source, typescript)
 
     def origin(self, place: tuple[int, int]) -> tuple[tuple[int, int], int]:
         """Gives the place in the script of one in what is shown, and how often what stands there is shown."""
@@ -228,6 +229,16 @@ class Shown:
             return place, 1
         byte, times = self._copies.origin(len(self.source.code[: self.source.offset(*place)].encode()))
         return self._script.place(byte), times
+
+
+def _without_returns(source: ParsedScript, typescript: bool) -> str:
+    """Gives a script in which `throw` stands for a `return` at the top level: what that returns, the compiler does not
+    look at."""
+    text = bytearray(source.raw)
+    for node in nodes_of(source.root, ("return_statement",), typescript=typescript)["return_statement"]:
+        if node.named_children and nearest(node, *FUNCTIONS) is None:
+            text[node.start_byte : node.start_byte + 6] = b"throw "
+    return text.decode()
 
 
 def _found(nodes: Iterable[Node]) -> Nodes:
@@ -262,6 +273,8 @@ def _uses_of(call: Node) -> Iterator[tuple[str, list[Node]]]:
     if called in (b"Array.isArray", b"Boolean"):
         yield "asked", given[:1]
         yield called.decode(), given[:1]
+    elif called == b"Array.from":
+        yield "each", given[:1]
     elif called.endswith((b"Object.hasOwn", b".hasOwnProperty", b"hasOwnProperty.call")):
         yield "named", texts
     elif called in (b"Object.assign", b"Object.defineProperty"):
@@ -311,12 +324,6 @@ class JsonTexts:
                 is_whole = of.inner == (kind == "boxed") and (use != "counted" or _LISTING.search(of.export))
                 if is_whole and not self.is_handled(read) and not _is_by_character(read):
                     yield read, wrong, kind
-
-    def tool_read_by(self, node: Node | None) -> Tool | None:
-        """Names the tool whose answer is read by the smallest expression around a node."""
-        while node is not None and self.tool(node) is None:
-            node = node.parent if node.parent is not None and node.parent.type in _MEMBERS else None
-        return self.tool(node)
 
     @cached_property
     def _parsed(self) -> list[Meaning | None]:

@@ -103,7 +103,7 @@ _BIGINT_FOR: Final = re.compile(
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
 _PLAIN: Final = re.compile(
-    r"void|(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*"
+    r"void|\(?(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*(?:\)(?:\[\])*)?"
 )
 _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
@@ -420,6 +420,8 @@ def _of_member(
         re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code)
         or not _is_known(last, declarations)
         or (is_settled and name in ("reason", "value"))
+        # To the compiler, an object with a spread one of computed keys has none of these.
+        or (receiver.startswith("{") and "...Object.fromEntries(" in source.code)
         or (is_union and re.search(rf"\b{re.escape(name)}\b", declarations))
     ):
         return None
@@ -440,7 +442,7 @@ def _of_member(
         name=name,
         message=f"Property '{name}' does not exist on {what}." if what else said,
         hint=hint,
-        is_text=is_json,
+        is_text=is_json or (last == "string" and name in ENVELOPE and not source.json_texts.is_handled(read)),
         receiver=receiver,
         # What could stand in a text is asked for in it, not in front of it.
         asked_at=(at[0], at[1] + (node.type == "string")),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.failure import (
-    CORRECT_IT,
     MAX_HINT_CHARS,
     MAX_MESSAGE_CHARS,
     diagnose,
@@ -30,8 +29,7 @@ from cellblock.run.side_checks import (
     SideCheck,
     SideChecks,
 )
-from cellblock.run.type_errors import CHECK_SECONDS, TypeErrors, _earlier, _with_json_text_hint
-from cellblock.script.lines import place
+from cellblock.run.type_errors import CHECK_SECONDS, TypeErrors, _earlier
 from cellblock.script.slips import syntax_hint
 from cellblock.script.source import prepare
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
@@ -231,84 +229,6 @@ def test_sessions_that_share_their_definitions_count_once() -> None:
 def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: str, line: int) -> None:
     (told,) = _earlier([TypeFault("It is wrong.", None, line, 2, Complaint("name", "", ""))], code)
     assert told.message == "In an earlier script of yours, at `c`: It is wrong."
-
-
-UNDEFINED = "Cannot read properties of undefined (reading 'b')"
-TEXTS = {("x", "rows"): "rows", ("x", "page"): "page" * 3_000}
-IMPORT = 'import * as x from "@codemode/servers/x";\n'
-
-
-async def hint_of(code: str, message: str, texts: dict[tuple[str, str], str] = TEXTS) -> str | None:
-    """The hint about an exception at `⟦`, as the response has it in the end."""
-    at = f"{IMPORT}{code}"
-    line, column = place(at, at.index("⟦"))
-    failed = RunResponse(
-        logs=[],
-        diagnostics=[
-            Diagnostic(
-                severity="error",
-                code="UNCAUGHT_EXCEPTION",
-                message=f"TypeError: {message}",
-                hint=CORRECT_IT[1],
-                path=f"script.js:{line}:{column}",
-            )
-        ],
-    )
-    (told,) = (await _with_json_text_hint(failed, texts, at.replace("⟦", ""), False)).diagnostics
-    return told.hint
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "const rows = await x.rows({}); rows.⟦map(String);",
-        "(await x.rows({})).⟦map(String);",
-        "const { rows: get } = x; const all = await get({}); all.items.⟦map(String);",
-        "const { items } = await x.rows({}); items.⟦map(String);",
-        "const page = await x.rows({}); for (const one of ⟦page.items) one;",
-        "const page = await x.rows({}); const [first] = ⟦page.items;",
-        "const é = await x.rows({}); console.log('ü😀', é.a.⟦b);",
-        "const a = '\u2028'; const rows = await x.rows({});\n rows.⟦map(String);",
-    ],
-)
-async def test_an_exception_about_an_answer_that_was_a_text_is_told_to_parse_it(code: str) -> None:
-    assert (
-        await hint_of(code, UNDEFINED)
-        == "`rows` answered with JSON text: use JSON.parse on it before its fields are read."
-    )
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "texts"),
-    [
-        ("(await x.rows({})).⟦map();", "x is not defined", TEXTS),
-        ("(await x.rows({})).⟦map();", "a.map is not a function", {}),
-        # Of no answer at all, of another tool's, of what is parsed.
-        ("const t = await x.rows({}); console.log(t); const o = {}; o.⟦foo();", UNDEFINED, TEXTS),
-        (
-            "const t = await x.rows({}); const { issues } = await x.list({}); issues[999].⟦title;",
-            UNDEFINED,
-            TEXTS,
-        ),
-        (
-            "const rows = JSON.parse(await x.rows({})); const text = await x.page({}); rows[9].⟦title;",
-            UNDEFINED,
-            TEXTS,
-        ),
-        ("const rows = await x.rows({}); const read = (some) => some.a.⟦b; read({});", UNDEFINED, TEXTS),
-        ("const o = {}; await x.rows({ a: o.⟦b.c });", UNDEFINED, TEXTS),
-        ("const rows = await x.rows({}); ⟦", UNDEFINED, TEXTS),
-    ],
-)
-async def test_an_exception_about_anything_else_is_not(
-    code: str, message: str, texts: dict[tuple[str, str], str]
-) -> None:
-    assert await hint_of(code, message, texts) == CORRECT_IT[1]
-
-
-async def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
-    told = await hint_of("const p = await x.page({}); p.⟦map();", "p.map is not a function")
-    assert told is not None and "answered with JSON text" in told and len(told) < 300
 
 
 CODE = 'import * as a from "@codemode/x"; a.b();'
@@ -609,6 +529,7 @@ def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None
 )
 def test_python_is_told(line: str, is_python: bool) -> None:
     assert ("Python" in (syntax_hint(line, 1, 1) or "")) == is_python
+    assert ("Python" in (syntax_hint(f"{line}\nrows = 1", 2, 1) or "")) == is_python
 
 
 def test_the_line_of_a_slip_is_the_engines() -> None:

@@ -53,6 +53,10 @@ class Model(BaseModel):
     price: decimal.Decimal = decimal.Decimal("1.10")
 
 
+class Constants(BaseModel, ser_json_inf_nan="constants"):
+    NaN: float = math.inf
+
+
 class Entry(typing_extensions.TypedDict):
     a: int
     b: typing_extensions.NotRequired[int]
@@ -110,6 +114,8 @@ def giving(annotation: Any, value: Any) -> Callable[[], Any]:
         (None, Item("a", NOON), {"name": "a", "when": "2025-03-01T12:00:00Z"}),
         pytest.param(None, (n for n in range(2)), {"result": [0, 1]}, id="generator"),
         (dict[str, Any], {"x": math.inf}, {"x": None}),
+        (dict[str, Any], {"x": Constants()}, {"x": {"NaN": None}}),
+        (dict[str, Any], {"NaN": "Infinity", "a": "\ud800"}, {"NaN": "Infinity", "a": "\ufffd"}),
         (list[float | None], [math.nan, 1.5], {"result": [None, 1.5]}),
         # What cannot be cut may have any size.
         pytest.param(tuple[int, ...], (1,) * 200_001, {"result": [1] * 200_001}, id="long tuple"),

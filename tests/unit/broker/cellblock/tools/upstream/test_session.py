@@ -131,6 +131,10 @@ async def test_a_server_of_the_new_revision_may_leave_out_what_its_results_must_
         await session.close()
 
 
+def _children(argument: str) -> list[psutil.Process]:
+    return [one for one in psutil.Process().children() if argument in one.cmdline()]
+
+
 async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_path: Path) -> None:
     """Also where the loop has not heard of it: it has had no turn since."""
     config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
@@ -138,7 +142,9 @@ async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_
         async with stdio_wire(
             config, stderr=log, cap=1 << 20, holding=Holding(Budget.of_servers(), "ends")
         ) as wire:
-            (child,) = (one for one in psutil.Process().children() if config.args[-1] in one.cmdline())
+            # Its command line is not there at once.
+            await until(lambda: _children(config.args[-1]), "it is there")
+            (child,) = _children(config.args[-1])
             await wire.post(b"{}", {}, "")
             while psutil.pid_exists(child.pid):
                 # Not of asyncio: the loop is to hear of nothing.
