@@ -6,7 +6,7 @@
  * @module
  */
 
-import { ServerNotFoundError } from "./errors.ts";
+import { errorClasses } from "./errors.ts";
 import type { CallTool } from "./servers.ts";
 
 /** Names the version of the Code Mode specification that this module follows (section 12.1). */
@@ -48,7 +48,7 @@ export function makeDiscovery(ask: AskCatalog, call: CallTool) {
     },
     async readResource(serverId: string, uri: string): Promise<unknown> {
       if (typeof serverId !== "string" || serverId === "" || serverId.length > MAX_ID_CHARS) {
-        throw new ServerNotFoundError("serverId is no id of a server.", {
+        throw new (errorClasses().ServerNotFoundError)("serverId is no id of a server.", {
           hint: "Use a server id of listServers().",
         });
       }

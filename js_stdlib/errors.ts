@@ -31,86 +31,89 @@ const define = Object.defineProperty;
 const keysOf = Object.keys;
 
 /** Stands for any error of `@codemode/*`: the base of all of them. */
-export class CodemodeError extends Error {
-  declare hint: string;
-  declare code?: string;
-  declare serverId?: string;
-  declare toolName?: string;
+export interface CodemodeError extends Error, Partial<ErrorDetails> {}
 
+type ErrorClass = new (message?: string, details?: Partial<ErrorDetails>) => CodemodeError;
+
+/** Lists the classes. */
+export interface ErrorClasses {
+  CodemodeError: ErrorClass;
   /**
-   * Makes an error: without details, as a script may make it, it has no hint; the sandbox and the broker always give
-   * one.
+   * Tells that the input does not fit the tool's schema (section 7.2): `path` points to the failing property, as a JSON
+   * Pointer; `example` is a minimal payload that would pass.
    */
-  constructor(message?: string, details: Partial<ErrorDetails> = {}) {
-    super(message);
-    const keys = keysOf(details) as (keyof ErrorDetails)[];
-    for (let index = 0; index < keys.length; index++) {
-      const value = details[keys[index]];
-      if (value !== undefined && value !== null) {
-        // Defined, not assigned: a setter planted on a prototype must not see it.
-        define(this, keys[index], { __proto__: null, value, enumerable: true, configurable: true } as never);
+  SchemaValidationError: ErrorClass;
+  /** Tells that the server has no such tool. */
+  ToolNotFoundError: ErrorClass;
+  /** Tells that the server is not connected. */
+  ServerNotFoundError: ErrorClass;
+  /**
+   * Tells that the tool answered with an error, or that the call could not be completed; `certainty` says what is known,
+   * `result` is the full MCP result, where the server sent one.
+   */
+  ToolCallError: ErrorClass;
+  /** Tells that the server refused the call for lack of valid credentials. */
+  AuthenticationError: ErrorClass;
+  /** Tells that a limit of the run is used up. */
+  SandboxLimitError: ErrorClass;
+}
+
+let classes: ErrorClasses | undefined;
+
+/** Returns the exports of the module `@codemode/errors`; they are made at the first use, as most runs have none. */
+export function errorClasses(): ErrorClasses {
+  return classes ??= makeClasses();
+}
+
+function makeClasses(): ErrorClasses {
+  class CodemodeError extends Error {
+    /**
+     * Makes an error: without details, as a script may make it, it has no hint; the sandbox and the broker always give
+     * one.
+     */
+    constructor(message?: string, details: Partial<ErrorDetails> = {}) {
+      super(message);
+      const keys = keysOf(details) as (keyof ErrorDetails)[];
+      for (let index = 0; index < keys.length; index++) {
+        const value = details[keys[index]];
+        if (value !== undefined && value !== null) {
+          // Defined, not assigned: a setter planted on a prototype must not see it.
+          define(
+            this,
+            keys[index],
+            { __proto__: null, value, enumerable: true, configurable: true } as never,
+          );
+        }
       }
     }
   }
+  class ToolCallError extends CodemodeError {}
+  const made = {
+    __proto__: null as never,
+    CodemodeError,
+    SchemaValidationError: class extends CodemodeError {},
+    ToolNotFoundError: class extends CodemodeError {},
+    ServerNotFoundError: class extends CodemodeError {},
+    ToolCallError,
+    AuthenticationError: class extends ToolCallError {},
+    SandboxLimitError: class extends CodemodeError {},
+  };
+  const names = keysOf(made) as (keyof ErrorClasses)[];
+  for (let index = 0; index < names.length; index++) {
+    const name = { __proto__: null, value: names[index], configurable: true } as never;
+    const one = made[names[index]];
+    // The worker's bundle has shorter ones.
+    define(one, "name", name);
+    define(one.prototype, "name", name);
+    define(one.prototype, "name", { __proto__: null, writable: true } as never);
+  }
+  return made as unknown as ErrorClasses;
 }
-
-/** Tells that the input does not fit the tool's schema (section 7.2). */
-export class SchemaValidationError extends CodemodeError {
-  declare exportName?: string;
-  /** Points to the failing property, as a JSON Pointer. */
-  declare path?: string;
-  declare expected?: string;
-  declare received?: string;
-  /** Holds a minimal payload that would pass. */
-  declare example?: unknown;
-}
-
-/** Tells that the server has no such tool. */
-export class ToolNotFoundError extends CodemodeError {}
-
-/** Tells that the server is not connected. */
-export class ServerNotFoundError extends CodemodeError {}
-
-/**
- * Tells that the tool answered with an error, or that the call could not be completed; `certainty` says what is known.
- */
-export class ToolCallError extends CodemodeError {
-  declare certainty?: string;
-  /** Holds the full MCP result, where the server sent one. */
-  declare result?: unknown;
-}
-
-/** Tells that the server refused the call for lack of valid credentials. */
-export class AuthenticationError extends ToolCallError {}
-
-/** Tells that a limit of the run is used up. */
-export class SandboxLimitError extends CodemodeError {}
-
-const classes = {
-  __proto__: null,
-  CodemodeError,
-  SchemaValidationError,
-  ToolNotFoundError,
-  ServerNotFoundError,
-  ToolCallError,
-  AuthenticationError,
-  SandboxLimitError,
-} as unknown as Record<string, typeof CodemodeError | undefined>;
-
-const names = keysOf(classes);
-for (let index = 0; index < names.length; index++) {
-  const made = classes[names[index]]!;
-  define(made.prototype, "name", { value: names[index], configurable: true, writable: true });
-  // The worker's bundle has shorter ones.
-  define(made, "name", { value: names[index], configurable: true });
-}
-
-/** Holds the exports of the module `@codemode/errors`. */
-export const errorClasses: Record<string, typeof CodemodeError | undefined> = classes;
 
 /** Makes the error that a reply of the broker describes. */
 export function errorFromBroker(value: unknown): CodemodeError {
   const { errorClass, message, ...details } = value as ErrorDetails & { errorClass: string; message: string };
-  const chosen = classes[errorClass] ?? ToolCallError;
+  const known = errorClasses();
+  const chosen = known[errorClass as keyof ErrorClasses] ?? known.ToolCallError;
   return new chosen(message, details);
 }

@@ -245,7 +245,7 @@ async def test_what_is_no_json_becomes_null_and_is_told(odd: Broker) -> None:
     response = await run(odd, "nan", 2)
     assert succeeded(response) == [{"a": None, "b": 1.5}] * 2
     (told,) = response.diagnostics
-    said = "The result of hello of nan: NaN is no JSON: null stands in its place."
+    said = "The result of hello of nan: NaN has no JSON form: null stands in its place."
     assert told.code == "TOOL_RESULT_NOTE" and said in told.message
 
 

@@ -199,6 +199,14 @@ async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path
     assert (await status_of(place.place()))["state"] == "logged in"
 
 
+async def test_where_a_server_has_headers_they_may_be_what_it_refuses(tmp_path: Path) -> None:
+    async with world(tmp_path) as place:
+        place.entry["headers"] = {"X-Api-Key": "old"}
+        async with ready(place.settings) as broker:
+            reason = broker.catalog.unavailable["notes"]
+    assert reason.endswith("run: cellblock auth login notes, or correct X-Api-Key in its headers")
+
+
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_a_login_while_the_daemon_waits_is_seen_at_once_and_renewed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str

@@ -28,6 +28,9 @@ from support.waits import until
 
 MOST_BYTES: Final = 1 << 26
 
+UNANSWERED: Final = object()
+"""Answers no call."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -88,7 +91,7 @@ class ContextWorker:
         Args:
             source: The script.
             modules: URLs by specifier.
-            answer: What each call is answered with.
+            answer: What each call is answered with; `UNANSWERED` for none.
         """
         plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
         start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
@@ -107,7 +110,7 @@ class ContextWorker:
             match header["t"]:
                 case "log":
                     logs.append(body.decode())
-                case "call":
+                case "call" if answer is not UNANSWERED:
                     reply = protocol.Reply(id=header["id"], ok=True)
                     self._send(encode_frame(reply.packed(), json.dumps(answer).encode()))
                 case "done" | "failed":

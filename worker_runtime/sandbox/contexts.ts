@@ -14,7 +14,7 @@ import { deleteProperty } from "./primordials.ts";
 import { hear, prepareProcess } from "./process.ts";
 import { handled, rejected } from "./run.ts";
 import type { Header } from "./wire/frames.ts";
-import { nextTurn, pipes, receive, textOf } from "./wire/pipes.ts";
+import { makeReader, nextTurn, pipes, textOf } from "./wire/pipes.ts";
 import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
 
 const NAMED =
@@ -97,6 +97,10 @@ class Context {
   readonly said: string[] = [];
   unheard = false;
   over = false;
+  /** Counts the requests that have no answer. */
+  asked = 0;
+  /** Says whether the sandbox waits for a turn of the loop, as it does at the script's end. */
+  #turns = false;
   #timers = new Map<number, object>();
   #decoders = new Map<number, TextDecoder>();
   #lastDecoder = 0;
@@ -116,6 +120,11 @@ class Context {
     sandbox.runInContext(this.world);
     this.inner = world.__cellblock_inner__!;
     delete world.__cellblock_inner__;
+  }
+
+  /** Says whether it waits for answers and nothing else; of its timers one is the sandbox's own, which looks for that. */
+  get onlyAsks(): boolean {
+    return this.asked > 0 && this.#timers.size === 1 && !this.#turns && !spent;
   }
 
   /** Takes back what the context still waits for: from here on nothing of it is called. */
@@ -147,7 +156,10 @@ class Context {
         if (timer !== undefined) core.cancelTimer(timer);
         this.#timers.delete(id);
       },
-      turn: () => void nextTurn().then(() => this.over || this.inner.turn()),
+      turn: () => {
+        this.#turns = true;
+        void nextTurn().then(() => this.over || this.inner.turn());
+      },
       now: () => now() - this.#since,
       allow: (url) => {
         if (this.#main === "") this.#main = url;
@@ -179,6 +191,10 @@ class Context {
     if (this.unheard) return;
     pipes.send(message as unknown as FromWorker, body === "" ? undefined : pipes.utf8(body));
     if (ends) void renew(this);
+    if (kind === "call" || kind === "query") {
+      this.asked++;
+      void listen();
+    }
   }
 
   #load(url: string): void {
@@ -284,8 +300,33 @@ async function renew(after: Context): Promise<void> {
   await nextTurn();
   await nextTurn();
   if (spent) return hangUp();
+  getReady();
+}
+
+/** Makes the next context, says so, and waits for its run. */
+function getReady(): void {
   next = new Context();
   pipes.send({ t: "ready", protocol: PROTOCOL_VERSION });
+  // Nothing is left that the loop could turn for, unless it still waits for answers that nobody awaits.
+  while (!listens && next !== undefined && !plain && reader.readSync());
+}
+
+/** Says whether a message is waited for while the loop turns. */
+let listens = false;
+
+/** Takes messages while a run waits for answers, or is one of the process's own realm. */
+async function listen(): Promise<void> {
+  if (listens) return;
+  listens = true;
+  // It may be a frame that has led here: the reader is at it.
+  await undefined;
+  let goesOn = true;
+  while (goesOn && (plain || current === undefined || current.asked > 0)) {
+    // What the script can do without an answer is done in the next turn.
+    if (current?.onlyAsks) await nextTurn();
+    goesOn = current?.onlyAsks ? reader.readSync() : await reader.read();
+  }
+  listens = false;
 }
 
 /** Says `ready`, with a context made ahead; after a rehearsal in another one, if the host has sent its script. */
@@ -299,8 +340,8 @@ async function warmUp(body: Uint8Array): Promise<void> {
     current = undefined;
     if (first !== "log" || second !== "done") throw new Error("the rehearsal failed");
   }
-  next = new Context();
-  pipes.send({ t: "ready", protocol: PROTOCOL_VERSION });
+  await undefined;
+  getReady();
 }
 
 prepareProcess();
@@ -313,18 +354,21 @@ core.setHandledPromiseRejectionHandler((promise) => {
   if (current !== undefined) current.inner.handled(promise);
   else if (plain) handled(promise);
 });
-receive((message, body) => {
+const reader = makeReader((message, body) => {
   if (message.t === "start" && message.context) {
     current = next;
     next = undefined;
     current!.inner.start(message.log_bytes, message.message_bytes, textOf(body));
   } else if (message.t === "reply" && current !== undefined) {
+    current.asked--;
     current.inner.reply(message.id, message.ok, textOf(body), body.length);
   } else if (message.t === "start") {
     plain = hear(message, body);
+    void listen();
   } else if ((message.t as string) === "warm") {
     void warmUp(body);
   } else if (plain) {
     hear(message, body);
   }
 });
+reader.readSync();

@@ -7,7 +7,7 @@
  */
 
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
-import { CodemodeError, errorClasses } from "../../js_stdlib/errors.ts";
+import { errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
 import { send, utf8 } from "./wire/channel.ts";
 import { makeConsole } from "./globals/console.ts";
@@ -219,7 +219,7 @@ function watched(): () => void {
     idle = callsInFlight() + queriesInFlight() + timersSet() === 0 ? idle + 1 : 0;
     if (idle < IDLE_LOOKS) timer = realm.createTimer(look, WATCH_MS);
     else if (unhandled.length > 0) fail("rejection", unhandled[0].reason);
-    else fail("exception", new CodemodeError(STUCK, { hint: STUCK_HINT }));
+    else fail("exception", new (errorClasses().CodemodeError)(STUCK, { hint: STUCK_HINT }));
   }
   return () => realm.cancelTimer(timer);
 }
@@ -296,7 +296,9 @@ export function handled(promise: Promise<unknown>): void {
 
 const hook = {
   server: (serverId: string) => bindServer(serverId, callTool),
-  errors: errorClasses,
+  get errors() {
+    return errorClasses();
+  },
   discovery: makeDiscovery(query, callTool),
   importable,
   inTurn: <T>(promise: Promise<T>) => journal.inTurn(promise),

@@ -12,7 +12,10 @@ export type Body = { readonly __body: never };
 
 /** Carries the script's messages to the broker: its way out. */
 export interface Channel {
-  /** Sends one message, synchronously: what a script logged must be out before an endless loop follows it. */
+  /**
+   * Sends one message, synchronously: what a script logged must be out before an endless loop follows it. Calls alone may
+   * wait for the end of the code that makes them.
+   */
   send(message: FromWorker, body?: Body): void;
   /** Makes a body of a text, in UTF-8; lone surrogates become U+FFFD. */
   utf8(text: string): Body;

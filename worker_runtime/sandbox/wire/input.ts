@@ -100,7 +100,8 @@ export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw)
     throw refusal({ path: "", why: received, expected: JSON_VALUE, received, hint: PLAIN });
   }
   const body = utf8(text);
-  const size = sizeOf(body);
+  // A character has three bytes at most.
+  const size = text.length > maxBytes / 3 ? sizeOf(body) : 0;
   if (size > maxBytes) throw refusal(tooLarge(`${size}`, maxBytes));
   return body;
 }

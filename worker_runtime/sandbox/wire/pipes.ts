@@ -11,11 +11,13 @@ import type { Channel } from "./channel.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;
+const MAX_HELD = 16 * 1024;
 
 // Captured before agent code runs: it may patch every prototype.
 const stdin = Deno.stdin;
 const stdout = Deno.stdout;
 const read = stdin.read.bind(stdin);
+const readSync = stdin.readSync.bind(stdin);
 const writeSync = stdout.writeSync.bind(stdout);
 const { decode, immediateRefCount, queueImmediate } = denoCore();
 const PromiseClass = Promise;
@@ -44,14 +46,38 @@ export function hearAgain(): FromWorker["t"][] {
   return kinds;
 }
 
+/** Holds calls until the code that makes them has come to its end, or says something else: each write wakes the host. */
+let held: Uint8Array<ArrayBuffer> | undefined;
+
 function send(message: FromWorker, body: Uint8Array = EMPTY): void {
   const frame = encodeFrame(message as unknown as Header, body);
   if (unheard !== undefined) {
     unheard[unheard.length] = message.t;
     return;
   }
+  const whole = held === undefined ? frame : joined(held, frame);
+  if (message.t !== "call" || whole.length > MAX_HELD) return write(whole);
+  if (held === undefined) void flush();
+  held = whole;
+}
+
+function write(bytes: Uint8Array<ArrayBuffer>): void {
+  held = undefined;
   let sent = 0;
-  while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
+  while (sent < bytes.length) sent += writeSync(sent === 0 ? bytes : subarray(bytes, sent));
+}
+
+/** Writes what is held when the code that runs now has come to its end. */
+async function flush(): Promise<void> {
+  await undefined;
+  if (held !== undefined) write(held);
+}
+
+function joined(first: Uint8Array, second: Uint8Array): Uint8Array<ArrayBuffer> {
+  const both = new Bytes(first.length + second.length);
+  set(both, first, 0);
+  set(both, second, first.length);
+  return both;
 }
 
 /** Gives the channel of the process's own pipes. */
@@ -88,21 +114,30 @@ export function turnOfLoop(work: () => void): void {
   });
 }
 
-/** Reads frames for ever and hands each over; returns when the host closes the pipe. */
-export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => void): Promise<void> {
+type OnFrame = (message: ToWorker, body: Uint8Array) => void;
+
+/** Takes frames from stdin. */
+export interface Reader {
+  /** Reads once and hands over each frame that is whole; false: the host has closed the pipe. */
+  read(): Promise<boolean>;
+  /** Does so, and blocks till then: for `read` another thread waits, and the two wake each other. */
+  readSync(): boolean;
+}
+
+/** Makes what reads frames and hands each over. */
+export function makeReader(onFrame: OnFrame): Reader {
   let shielded = withOwnCall;
   let buffer = new Bytes(READ_BYTES);
   let filled = 0;
+  const room = () => filled === 0 ? buffer : subarray(buffer, filled);
   const hand = onFrame as unknown as (header: Header, body: Uint8Array) => void;
-  while (true) {
-    const got = await shielded(() => read(filled === 0 ? buffer : subarray(buffer, filled)));
-    shielded = (start) => start();
-    if (got === null) return;
+  const take = (got: number | null): boolean => {
+    if (got === null) return false;
     filled += got;
     const { used: start, wanted } = takeFrames(buffer, filled, hand);
     if (start === filled) {
       filled = 0;
-      if (wanted === 0) continue;
+      if (wanted === 0) return true;
     }
     if (start > 0 || wanted > buffer.length || filled === buffer.length) {
       let size = buffer.length;
@@ -112,7 +147,28 @@ export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => 
       buffer = next;
       filled -= start;
     }
-  }
+    return true;
+  };
+  const takeWhole = (got: number | null): boolean => {
+    let goesOn = take(got);
+    // The rest of a frame is on its way.
+    while (goesOn && filled > 0) goesOn = take(readSync(room()));
+    return goesOn;
+  };
+  return {
+    async read() {
+      const got = await shielded(() => read(room()));
+      shielded = (start) => start();
+      return takeWhole(got);
+    },
+    readSync: () => takeWhole(readSync(room())),
+  };
+}
+
+/** Reads frames for ever and hands each over; returns when the host closes the pipe. */
+export async function receive(onFrame: OnFrame): Promise<void> {
+  const reader = makeReader(onFrame);
+  while (await reader.read());
 }
 
 /**

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../../js_stdlib/errors.ts";
+import { type CodemodeError, errorClasses, errorFromBroker } from "../../../js_stdlib/errors.ts";
 import { send } from "./channel.ts";
 import { journal } from "../seam.ts";
 import { type Flaw, jsonBody } from "./input.ts";
@@ -98,7 +98,9 @@ export async function query(op: Query["op"], args: unknown[]): Promise<unknown> 
     args,
     maxBytes < MAX_BODY.query ? maxBytes : MAX_BODY.query,
     ({ path, why, hint }) =>
-      new CodemodeError(`The arguments of ${op} cannot be sent: ${placed(path, why)}.`, { hint }),
+      new (errorClasses().CodemodeError)(`The arguments of ${op} cannot be sent: ${placed(path, why)}.`, {
+        hint,
+      }),
   );
   const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
     inTurn(() => {
@@ -216,16 +218,19 @@ function notSendable(
   serverId: string,
   toolName: string,
   exportName: string,
-): SchemaValidationError {
-  return new SchemaValidationError(`The input of ${exportName} cannot be sent: ${placed(path, why)}.`, {
-    hint,
-    serverId,
-    toolName,
-    exportName,
-    path,
-    expected,
-    received,
-  });
+): CodemodeError {
+  return new (errorClasses().SchemaValidationError)(
+    `The input of ${exportName} cannot be sent: ${placed(path, why)}.`,
+    {
+      hint,
+      serverId,
+      toolName,
+      exportName,
+      path,
+      expected,
+      received,
+    },
+  );
 }
 
 function placed(path: string, why: string): string {

@@ -48,7 +48,10 @@ def kept_logins(
             identity = KeptIdentity(server, place_of(store, oauth.issuer, settings, person), redactor, page)
             return IdentityGrant(server, config.url, own, identity, redactor)
         kept = LoginStore(store, server, config.url, settings, person=person, patient=True)
-        return KeptLogin(server, kept, redactor, page)
+        login = KeptLogin(server, kept, redactor, page)
+        if config.headers:
+            login.hint += f", or correct {', '.join(config.headers)} in its headers"
+        return login
 
     return login_of
 

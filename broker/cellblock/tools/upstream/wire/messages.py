@@ -8,6 +8,7 @@ Pure: nothing here waits.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -128,7 +129,11 @@ _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s
 _BETWEEN: Final = re.compile(rb'(?<=\})\s*(?=\{"jsonrpc")')
 """Matches between two messages; JSON has no such place, neither in a text."""
 
-_NO_NUMBERS: Final = re.compile(rb"-?Infinity|NaN")
+_NO_NUMBERS: Final = re.compile(
+    rb"-?Infinity|NaN|(?<![\w.+-])-?[1-9][\d.]*[eE]\+?(?:309|3[1-9]\d|[4-9]\d\d|[1-9]\d{3,})(?!\d)"
+)
+"""Matches what JavaScript has no finite number for."""
+
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -311,27 +316,32 @@ def id_of(said: object) -> Id | None:
 
 
 def _mended(data: bytes) -> tuple[bytes, tuple[str]]:
-    """Returns JSON in the place of what most parsers take and JSON forbids, and a sentence: NaN and infinities become
-    null, half a surrogate pair and other bytes than UTF-8 become U+FFFD, bare control characters are escaped. Raises
-    ValueError."""
+    """Returns JSON in the place of what most parsers take and JSON forbids, and a sentence: NaN and infinities (and
+    beside something odd a number past the range of doubles) become null, half a surrogate pair and other bytes than
+    UTF-8 become U+FFFD, bare control characters are escaped. Raises ValueError."""
     if len(data) > MENDED_BYTES or containers_in(data) > LIGHT_CONTAINERS:
         raise ValueError
     if (text := data.decode("utf-8", "replace")).encode() != data:
         return text.encode(), ("Bytes that are no UTF-8 became U+FFFD.",)
     said = sorted({name.decode() for name in _NO_NUMBERS.findall(data)})
-    why = f"{' and '.join(said)} is no JSON: null stands in its place."
+    why = f"{' and '.join(said)} has no JSON form: null stands in its place."
     with suppress(ValueError):
         if said:
             return to_json(from_json(data), inf_nan_mode="null"), (why,)
     if len(data) > MENDED_BYTES // 4:
         raise ValueError
-    value: object = json.loads(text, parse_constant=lambda _: None, strict=False)
+    value: object = json.loads(text, parse_constant=lambda _: None, parse_float=_finite, strict=False)
     text = json.dumps(value, ensure_ascii=False)
     spelled = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     if not said:
         has_halves = spelled != text.encode("utf-8", "surrogatepass")
         why = "Half characters became U+FFFD." if has_halves else "Bare control characters were escaped."
     return spelled, (why,)
+
+
+def _finite(said: str) -> float | None:
+    number = float(said)
+    return None if math.isinf(number) else number
 
 
 def decoded(body: bytes) -> Any:

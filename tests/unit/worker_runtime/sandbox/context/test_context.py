@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from cellblock_worker.confinement import confinement
-from support.worker_owner import ContextWorker, booted, make_run, script
+from support.worker_owner import UNANSWERED, ContextWorker, booted, make_run, module, script
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[ContextWorker]:
     """One process for all."""
-    with ContextWorker() as made:
+    with ContextWorker(seconds=60) as made:
         yield made
 
 
@@ -92,6 +92,30 @@ def test_a_setter_on_arrays_hides_no_rejection() -> None:
     with ContextWorker() as worker:
         done = worker.run(code)
     assert (done.kind, done.value["message"]) == ("failed", "mine")
+
+
+SERVER = module(
+    'const server = globalThis.__cellblock_boot__.server("s"); export const call = server.tool("call", "call", 1);'
+)
+TIMER = "new Promise((done) => setTimeout(done, 10, 'timer'))"
+UNAWAITED = {
+    "a timer": f"await Promise.race([call({{}}), {TIMER}])",
+    "a timer that is set later": f"await Promise.race([call({{}}), (async () => (await 0, await {TIMER}))()])",
+    "nothing": "(call({}), call({}), 'timer')",
+    "nothing, and sets a timer": "(call({}), setTimeout(() => {}, 1e8), 'timer')",
+}
+
+
+@pytest.mark.parametrize("wait", UNAWAITED)
+def test_a_script_that_waits_for_more_than_its_calls_goes_on_without_an_answer(
+    worker: ContextWorker, wait: str
+) -> None:
+    """The process, which waits for answers without turning its loop, turns it where the script needs it."""
+    head = f'import {{ call }} from "{SERVER}"; globalThis.__codemode_result__ ='
+    done = worker.run(f"{head} {UNAWAITED[wait]};", {"s": SERVER}, answer=UNANSWERED)
+    assert (done.kind, done.value) == ("done", "timer")
+    done = worker.run(f"{head} [await call({{}}), await call({{}})];", {"s": SERVER}, answer="its own")
+    assert done.value == ["its own", "its own"]
 
 
 DUMP = """

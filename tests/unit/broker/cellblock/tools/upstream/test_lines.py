@@ -159,7 +159,25 @@ PING = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
         ),
         (
             b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}',
-            Result(7, b'{"a":null,"b":[null]}', ("-Infinity and NaN is no JSON: null stands in its place.",)),
+            Result(
+                7,
+                b'{"a":null,"b":[null]}',
+                ("-Infinity and NaN has no JSON form: null stands in its place.",),
+            ),
+        ),
+        *(
+            (
+                b'{"id":7,"result":{"a":[1e308,-1.5E+309],%s}}' % odd,
+                Result(
+                    7,
+                    b'{"a":%s,%s}' % (numbers, mended),
+                    (f"{told} has no JSON form: null stands in its place.",),
+                ),
+            )
+            for odd, numbers, mended, told in [
+                (b'"b":NaN', b"[1e+308,null]", b'"b":null', "-1.5E+309 and NaN"),
+                (b'"b":"\t"', b" [1e+308, null]", b' "b": "\\t"', "-1.5E+309"),
+            ]
         ),
         (
             b'{"id":7,"result":{"a":"caf\xe9","b":1}}',
