@@ -204,6 +204,8 @@ async def test_where_a_server_has_headers_they_may_be_what_it_refuses(tmp_path: 
         place.entry["headers"] = {"X-Api-Key": "old"}
         async with ready(place.settings) as broker:
             reason = broker.catalog.unavailable["notes"]
+            [error] = (await within(broker.run(WHOAMI))).diagnostics
+    assert (error.code, error.error_class) == ("IMPORT_FAILURE", "AuthenticationError")
     assert reason.endswith("run: cellblock auth login notes, or correct X-Api-Key in its headers")
 
 

@@ -204,11 +204,17 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     server_id = specifier[len(SERVERS_PREFIX) :]
     why, hint = _no_server(server_id, catalog)
     return {
-        "errorClass": "ServerNotFoundError",
+        "errorClass": _class_of(server_id, catalog),
         "message": f"Cannot import {named!r}: {why}.",
         "hint": hint,
         "serverId": shorten(server_id),
     }
+
+
+def _class_of(server_id: str, catalog: Catalog) -> str:
+    """Names the class of the error for a server that is not there (section 7.1)."""
+    wants_login = server_id in catalog.unavailable and server_id in catalog.logins
+    return "AuthenticationError" if wants_login or server_id in catalog.refused else "ServerNotFoundError"
 
 
 def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
@@ -270,7 +276,7 @@ def capability_warnings(
                 code="CAPABILITY_UNAVAILABLE",
                 message=f"The requested capability {shorten(name)!r} is not available: {why}.",
                 hint=hint,
-                error_class="ServerNotFoundError",
+                error_class=_class_of(server_id, catalog),
             )
         )
     return warnings
