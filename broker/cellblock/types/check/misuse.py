@@ -117,7 +117,7 @@ COMPLAINED: Final = (
     ),
     (
         r"Operator '[<>]=?' cannot be applied to types '(?:string' and 'number|number' and 'string)'",
-        r"(?:.*\.(?P<left>[\w$]++) [<>]=? [^'\"`]+|[^'\"`]+ [<>]=? .*\.(?P<right>[\w$]++))",
+        r"(?:[^<>]*\.(?P<left>[\w$]++) [<>]=? [^'\"`]+|[^'\"`]+ [<>]=? [^<>]*\.(?P<right>[\w$]++))",
         "A text that is no number is compared with a number, which is never true.",
         "Make a number of it: `Date.parse(…)` where it is a date.",
         "",
