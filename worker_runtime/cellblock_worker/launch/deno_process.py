@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from cellblock_worker.base.lifetime import HAS_PIDFD
 from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
+from cellblock_worker.wire.outflow import Outflow
 
 READ_CHUNK_BYTES: Final = 256 * 1024
 
@@ -63,8 +64,6 @@ class DenoProcess:
         self._loop = asyncio.get_running_loop()
         self._launcher = launcher
         self._events = events
-        self._max_unsent = max_unsent_bytes
-        self._unsent = bytearray()
         self._stderr = bytearray()
         self._open_streams = 2
         self._status: tuple[int, float, int] | None = None
@@ -86,6 +85,7 @@ class DenoProcess:
                 os.close(fd)
         for fd in (self._stdin, self._stdout, self._stderr_fd):
             os.set_blocking(fd, False)
+        self._out = Outflow(self._stdin, max_unsent_bytes)
 
     @property
     def stderr_tail(self) -> bytes:
@@ -97,30 +97,12 @@ class DenoProcess:
         Returns:
             False when more than the cap is waiting: the child does not read, and nothing was added.
         """
-        if self._exited or self._stdin < 0:
-            return True
-        if len(self._unsent) + len(data) > self._max_unsent:
-            return False
-        if not self._unsent:
-            try:
-                sent = os.write(self._stdin, data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                # The child is dying; its exit says the rest.
-                return True
-            if sent == len(data):
-                return True
-            data = data[sent:]
-            self._loop.add_writer(self._stdin, self._flush)
-        self._unsent += data
-        return True
+        return self._exited or self._stdin < 0 or self._out.write(data)
 
     def close_input(self) -> None:
         """Closes the child's stdin, and drops what waits for it."""
         if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
-            self._unsent.clear()
+            self._out.close()
             os.close(self._stdin)
             self._stdin = -1
 
@@ -193,17 +175,6 @@ class DenoProcess:
             if fd >= 0:
                 os.close(fd)
         self._stdin = self._stdout = self._stderr_fd = -1
-
-    def _flush(self) -> None:
-        try:
-            sent = os.write(self._stdin, self._unsent)
-        except BlockingIOError:
-            return
-        except OSError:
-            sent = len(self._unsent)
-        del self._unsent[:sent]
-        if not self._unsent:
-            self._loop.remove_writer(self._stdin)
 
     def _read_stdout(self) -> None:
         if data := self._read(self._stdout):

@@ -19,6 +19,8 @@ from typing import Final
 
 import zmq
 
+from cellblock_worker.wire.outflow import GATHERING
+
 SEND_HIGH_WATER_MARK: Final = 10_000
 """Caps the messages that ZeroMQ queues for one peer before a send would block."""
 
@@ -145,6 +147,10 @@ class LoopSocket:
             self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
+        with GATHERING:
+            self._take()
+
+    def _take(self) -> None:
         self._scheduled = False
         socket = self._socket
         until = time.monotonic() + DRAIN_SECONDS
