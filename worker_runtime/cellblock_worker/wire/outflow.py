@@ -1,4 +1,4 @@
-"""What goes out to descriptors that do not block: at once, or in one piece for each what one read of messages led to."""
+"""What goes out to descriptors that do not block: at once, or what one read of messages led to in a piece for each."""
 
 from __future__ import annotations
 
