@@ -138,7 +138,8 @@ async def test_no_canary_in_the_reasons_that_everybody_is_told(broker: Broker) -
 @pytest.mark.parametrize("name", ["refusing", "http", "sse", "nobody"])
 async def test_no_canary_in_the_diagnostic_of_an_import(broker: Broker, name: str) -> None:
     response = (await within(broker.run(f'import "@codemode/servers/{name}";'))).as_json()
-    assert response["diagnostics"][0]["errorClass"] == "ServerNotFoundError"
+    expected = "AuthenticationError" if name == "sse" else "ServerNotFoundError"
+    assert response["diagnostics"][0]["errorClass"] == expected
     assert quoted(json.dumps(response)) == [], response
 
 
