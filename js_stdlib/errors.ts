@@ -29,6 +29,7 @@ export interface ErrorDetails {
 
 const define = Object.defineProperty;
 const keysOf = Object.keys;
+const PlainError = Error;
 
 /** Stands for any error of `@codemode/*`: the base of all of them. */
 export interface CodemodeError extends Error, Partial<ErrorDetails> {}
@@ -66,7 +67,7 @@ export function errorClasses(): ErrorClasses {
 }
 
 function makeClasses(): ErrorClasses {
-  class CodemodeError extends Error {
+  class CodemodeError extends PlainError {
     /**
      * Makes an error: without details, as a script may make it, it has no hint; the sandbox and the broker always give
      * one.
