@@ -28,7 +28,7 @@ from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
 from support.processes import alive, descendants, gone
 from support.pseudo_terminal import in_terminal
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 STUBBORN = """
 import json, signal, sys, time
@@ -192,7 +192,11 @@ async def test_who_asks_right_after_a_change_is_answered_by_what_the_file_says_n
     async with daemon(tmp_path, constants=never, pool={"warm": 0}, typecheck="off"):
         place = ["--config", tmp_path / "cellblock.json"]
         state = ["--state-dir", tmp_path / "s"]
-        assert "plain: ready" in (await cellblock("status", *place, *state)).out
+
+        async def connected() -> bool:
+            return "plain: ready" in (await cellblock("status", *place, *state)).out
+
+        await until_found(connected, "the server is connected")
         for change, asks in (("disable", ("status",)), ("enable", ("restart", "plain"))):
             await cellblock(change, "plain", *place, code=0)
             done = await cellblock(*asks, *place, *state)

@@ -175,7 +175,7 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
         ("alive", "On its HTTP connection is what is no message: it is no JSON-RPC message: `ping`."),
     ],
 )
-def test_what_is_odd_about_one_is_told_with_it(odd: Broker, way: str, told: str) -> None:
+async def test_what_is_odd_about_one_is_told_with_it(odd: Broker, way: str, told: str) -> None:
     warnings = odd.catalog.servers[way].warnings
     assert told in warnings and len(warnings) == (2 if way == "alive" else 1)
 
