@@ -44,7 +44,7 @@ SCRIPT_CHARS: Final = 100
 """Caps what is said of a kept script beside its types."""
 
 LEARNT: Final = "What functions that you have used gave so far:"
-"""Begins the lines of what no server has declared."""
+"""Begins the lines of what servers have not declared, or left open."""
 
 LEARNT_CHARS: Final = 1_500
 """Caps these lines."""
@@ -209,7 +209,7 @@ def types_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> 
 
 
 def outputs_in_budget(catalog: Catalog, budget: int, outputs: Outputs) -> Declared:
-    """Returns a line for each output that has room, in their order, or no text."""
+    """Returns a line on what each function gives, after the types that it names; the first that have room."""
     budget -= len(LEARNT)
     lines: list[str] = []
     shown: dict[tuple[str, str], ToolOutput] = {}
