@@ -111,7 +111,6 @@ class Database(Protocol):
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Does a statement of a transaction for each of several rows."""
-        ...
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """Returns the rows that a statement finds. Raises StoreError."""

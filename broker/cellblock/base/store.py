@@ -93,7 +93,6 @@ class Shelf(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a thing. Raises OSError: It cannot be removed; FileNotFoundError when there is none."""
-        ...
 
 
 class FileShelf(Shelf):

@@ -53,7 +53,6 @@ class RemoteHosts(HostLink, Protocol):
 
     def dismiss(self, host: bytes, why: str) -> None:
         """Sends a host away that has failed."""
-        ...
 
 
 class Workers:

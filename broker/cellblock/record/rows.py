@@ -389,7 +389,6 @@ class RunOwner(Protocol):
 
     def close(self) -> None:
         """Gives the broker's name up: runs that go on are anybody's then."""
-        ...
 
 
 class Owner(RunOwner):

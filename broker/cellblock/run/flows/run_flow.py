@@ -54,12 +54,10 @@ class FlowMemory(Protocol):
 
     def rises(self, reader: str, label: Label) -> None:
         """Hears that a run of a reader knows more: what it logs may be read before it ends."""
-        ...
 
     async def read(self, reader: str, label: Label) -> None:
         """Hears that a reader is about to read what has this label; others know it when this returns, or within a
         bound. Never raises."""
-        ...
 
 
 class RunFlow:

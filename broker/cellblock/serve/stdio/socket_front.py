@@ -66,7 +66,6 @@ class Answer(Protocol):
         self, asked: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, /
     ) -> None:
         """Answers what a command asks in its first line, until it hangs up."""
-        ...
 
 
 class SocketFront:
