@@ -18,8 +18,7 @@ from typing import Final, Protocol
 
 from cellblock.base.database import Database, SqliteDatabase, StoreError, Tables
 from cellblock_worker.base.folders import Folder
-from cellblock_worker.base.private_files import Stamp as FileStamp
-from cellblock_worker.base.private_files import read_private, stamp_of, write_private
+from cellblock_worker.base.private_files import Stamp as FileStamp, read_private, stamp_of, write_private
 
 Stamp = FileStamp | int
 """Tells one version of a thing from another."""

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cellblock.script import imports
-from cellblock.script import lines as script_lines
+from cellblock.script import imports, lines as script_lines
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
 from cellblock.script.lines import SCRIPT_NAME

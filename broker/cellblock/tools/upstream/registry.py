@@ -25,8 +25,7 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import TaskSet
-from cellblock.base.tasks import at_most as cut_off
+from cellblock.base.tasks import TaskSet, at_most as cut_off
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry, learnt_as
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,

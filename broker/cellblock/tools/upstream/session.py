@@ -23,8 +23,7 @@ from cellblock.base.json import is_object
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.tasks import at_most as cut_off
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import at_most as cut_off, end_tasks
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
