@@ -1,7 +1,5 @@
 """Owns one Deno child: spawn, write, read, kill, reap. Knows bytes, not messages."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
