@@ -708,7 +708,7 @@ class Registry:
         """Makes `catalog` and `known_catalog` for a person with these own sessions, or for all."""
         servers, known = dict[str, ServerEntry](), dict[str, ServerEntry]()
         away, logins = dict[str, str](), dict[str, str]()
-        starting, refused, wants = set[str](), set[str](), dict[str, str]()
+        starting, shut_out, wants = set[str](), set[str](), dict[str, str]()
         for name, path in self._paths.items():
             config, held = self.servers.get(name), self._shared.get(name) or own.get(name)
             if config is None:
@@ -737,7 +737,7 @@ class Registry:
                 reason = session.life.reason if session is not None else ""
                 away[path] = reason or (NEEDS_LOGIN if lacks_login or state is None else state.value)
                 if session is not None and session.remedy is not None:
-                    refused.add(path)
+                    shut_out.add(path)
                     wants[path] = session.remedy[1]
         for entry in self._apart():
             servers[entry.server_id] = known[entry.server_id] = entry
@@ -747,7 +747,7 @@ class Registry:
             "starting": frozenset(starting),
             "wants": wants,
             "logins": logins,
-            "refused": frozenset(refused),
+            "shut_out": frozenset(shut_out),
         }
         never = {path: reason for path, reason in away.items() if path not in known}
         return Catalog(version, servers, away, **about), Catalog(version, known, never, **about)

@@ -125,7 +125,9 @@ async def test_a_server_of_the_new_revision_may_leave_out_what_its_results_must_
     session.start()
     try:
         result = await session.call("echo", {}, call_bound=20)
-        assert session.tools.facts is not None and [tool.name for tool in session.tools.facts.tools] == ["echo"]
+        assert session.tools.facts is not None and [tool.name for tool in session.tools.facts.tools] == [
+            "echo"
+        ]
         assert result.only_text == b'"hi"'
     finally:
         await session.close()
