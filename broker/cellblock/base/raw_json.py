@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate, islice
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from pydantic_core import from_json
@@ -128,28 +128,27 @@ def weight_of(value: object, most: int) -> int:
     while waiting and weight <= most:
         members = waiting.pop()
         weight += len(members)
+        if isinstance(members, dict):
+            entries = cast("dict[Any, Any]", members)
+            if light.issuperset(entries):
+                weight += len(entries)
+            else:
+                waiting.append(entries.keys())
+                names = islice(entries, ROW_NAMES)
+                light.update(name for name in names if _kind_of(name) is str and len(name) < TEXT_CHARS)
+            members = entries.values()
         for item in members if weight <= most else ():
             # By the type itself: of most values it says all.
             kind = _kind_of(item)
             if kind is str:
                 weight += len(item) // TEXT_CHARS
-            elif kind is dict:
-                waiting.append(item.values())
-                if light.issuperset(item):
-                    weight += len(item)
-                else:
-                    waiting.append(item)
-                    names = islice(item, ROW_NAMES)
-                    light.update(key for key in names if _kind_of(key) is str and len(key) < TEXT_CHARS)
-            elif kind is list:
+            elif kind is dict or kind is list:
                 waiting.append(item)
             elif kind in _SCALARS:
                 continue
             elif issubclass(kind, (str, bytes, bytearray, memoryview)):
                 weight += len(item) // TEXT_CHARS
-            elif issubclass(kind, dict):
-                waiting += (item.keys(), item.values())
-            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
+            elif issubclass(kind, (dict, list, tuple, set, frozenset, deque)):
                 waiting.append(item)
             elif not issubclass(kind, (int, float, type, Enum)):
                 waiting.append(getattr(item, "__dict__", {}).values())

@@ -13,7 +13,7 @@ from typing import Final
 from cellblock.base.errors import shorten
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import made_in, ValueNote, asks_of_values
+from cellblock.run.answers import ValueNote, asks_of_values, made_in
 from cellblock.run.failure import CORRECT_IT, MISSING
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
