@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate, islice
-from typing import Any, Final, cast
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from pydantic_core import from_json
@@ -126,17 +126,16 @@ def weight_of(value: object, most: int) -> int:
     # Names that weigh nothing more: rows have the same ones, and are looked at in one step.
     light: set[object] = set()
     while waiting and weight <= most:
-        members = waiting.pop()
+        members: Any = waiting.pop()
         weight += len(members)
-        if isinstance(members, dict):
-            entries = cast("dict[Any, Any]", members)
-            if light.issuperset(entries):
-                weight += len(entries)
+        if issubclass(_kind_of(members), dict):
+            if light.issuperset(members):
+                weight += len(members)
             else:
-                waiting.append(entries.keys())
-                names = islice(entries, ROW_NAMES)
+                waiting.append(members.keys())
+                names = islice(members, ROW_NAMES)
                 light.update(name for name in names if _kind_of(name) is str and len(name) < TEXT_CHARS)
-            members = entries.values()
+            members = members.values()
         for item in members if weight <= most else ():
             # By the type itself: of most values it says all.
             kind = _kind_of(item)
