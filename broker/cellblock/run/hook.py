@@ -394,7 +394,7 @@ class RunKeeper(Protocol):
 # before (`*1` is left out). In a replay `@4:7` says where in the text that was sent the call stands that the events
 # come with.
 
-_EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+", re.ASCII)
+_EVENTS: Final = re.compile(r"(?>(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*)", re.ASCII)
 _PLACE: Final = re.compile(r"@(\d{1,9}):(\d{1,9})\Z")
 _SEEN: Final = re.compile(r"[atie]")
 

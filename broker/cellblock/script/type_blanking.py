@@ -25,8 +25,8 @@ _CHARACTER: Final = re.compile(
     rb"\xe2\x80[\xa8\xa9]|[\xc2-\xdf].|[\xe0-\xef]..|[\xf0-\xf7]...|[^\r\n]", re.DOTALL
 )
 _NEXT_TOKEN: Final = re.compile(
-    rb"(?:\s|\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80|\xef\xbb\xbf"
-    rb"|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+",
+    rb"(?>(?:\s++|\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80|\xef\xbb\xbf"
+    rb"|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*)",
     re.DOTALL,
 )
 """Matches after the white space and line ends of the language, all of them, and comments."""

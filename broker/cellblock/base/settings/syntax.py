@@ -103,7 +103,7 @@ _JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re
 
 # What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
 _TOML_TOKEN: Final = re.compile(
-    r"""\"{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'{1,2}(?!'))*+(?:'{3,5}|\Z)"""
+    r"""\"{3}(?>(?:[^"\\]++|\\.|"{1,2}(?!"))*)(?:"{3,5}|\\?\Z)|'{3}(?>(?:[^']++|'{1,2}(?!'))*)(?:'{3,5}|\Z)"""
     r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|'[^'\n]*+'?|#[^\n]*+""",
     re.S,
 )
