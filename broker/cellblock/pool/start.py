@@ -118,7 +118,7 @@ class Workers:
     async def _get_ready(self) -> None:
         if self.host is not None:
             await _host_started(self.pool, self.host)
-            self.host.established()
+            self.host.established = True
 
     def _make_config(self, identity: str) -> HostConfig:
         if not (self._socket_dir.path / SOCKET_NAME).is_socket():

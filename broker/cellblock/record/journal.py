@@ -173,7 +173,7 @@ class Journal:
         """Gives back the journal's budget: the run is over, or another journal has what it holds."""
         if self.budget is not None and self.size:
             self.budget.give_back(self._client, self.size)
-            self.size = 0
+        self.size = 0
 
     def forget(self) -> None:
         """Forgets all that the journal holds: the run is over here, and what is kept of it is written. The collector
@@ -461,7 +461,6 @@ class Journal:
         past = () if self.past is None else self.past.calls
         self._noted = {call.id: self._noted[call.id] for call in past if call.id in self._noted}
         self.let_go()
-        self.size = 0
 
 
 def _ended(past: Recording) -> Diagnostic:

@@ -16,7 +16,7 @@ from cellblock.script.slips import FENCED, syntax_hint
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, Withheld
 from cellblock.tools.catalog.modules import ERROR_CLASSES, SERVERS_PREFIX
-from cellblock.types.absent_globals import absent_hint, deviation_of, import_hint
+from cellblock.types.absent_globals import absent_hint, deviations, import_hint
 from cellblock_worker.wire import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
@@ -339,7 +339,7 @@ def _narrowed_hint(name: str, line: str) -> str | None:
     if name == "TypeError" and line.lstrip().startswith("```"):
         return FENCED
     found = _NARROWED.search(line) if name == "TypeError" else None
-    return f"The sandbox has no {found[0]}: {deviation_of(found[1])}." if found is not None else None
+    return f"The sandbox has no {found[0]}: {deviations()[found[1]]}." if found is not None else None
 
 
 def _name_hint(name: str, text: str, catalog: Catalog, line: str) -> str | None:

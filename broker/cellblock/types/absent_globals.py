@@ -105,7 +105,7 @@ def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> 
         return "The sandbox has no require: write `import`, of @codemode/* modules only."
     if name == "require" and (instead := absent_module_hint(module, catalog)) is not None:
         return f"The sandbox has no require. {instead}"
-    deviation = _deviations().get(name, "")
+    deviation = deviations().get(name, "")
     if deviation.startswith("absent"):
         return f"In the sandbox, {name} is {deviation}."
     if name in _STANDS_IN:
@@ -206,13 +206,9 @@ def _tool_for(pattern: re.Pattern[str], catalog: Catalog) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _deviations() -> dict[str, str]:
+def deviations() -> dict[str, str]:
+    """Says of globals how they differ from what scripts may expect."""
     table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))[
         "deviations"
     ]
     return table
-
-
-def deviation_of(name: str) -> str:
-    """Says how a global differs from what scripts may expect."""
-    return _deviations()[name]
