@@ -4,7 +4,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final
 
 from cellblock.base.errors import first_few, shorten
@@ -102,9 +101,6 @@ _IMPORT_MARKS: Final = (
 )
 _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
-NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
-NO_EXPORTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
-
 _NO_FUNCTION: Final = re.compile(
     r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"
 )
@@ -179,9 +175,9 @@ def diagnose(
     failure: object,
     script: Script,
     max_memory_bytes: int,
-    exports: Mapping[str, Sequence[str]] = NO_EXPORTS,
-    withheld: Mapping[str, Withheld] = NONE_WITHHELD,
-    catalog: Catalog | None = None,
+    exports: Mapping[str, Sequence[str]],
+    withheld: Mapping[str, Withheld],
+    catalog: Catalog,
 ) -> Diagnostic:
     """Gives the diagnostic of a failed script.
 
@@ -216,7 +212,7 @@ def diagnose(
     hint = (
         hint
         or _function_hint(name, text, exports, withheld, script)
-        or _name_hint(name, text, catalog or Catalog(), _line(script, path))
+        or _name_hint(name, text, catalog, _line(script, path))
         or _narrowed_hint(name, _line(script, path))
         or next((said for fits, said in _OF_MESSAGES if fits.match(f"{name}: {text}")), "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
@@ -269,7 +265,7 @@ def _module_failure(
     script: Script,
     exports: Mapping[str, Sequence[str]],
     withheld: Mapping[str, Withheld],
-    catalog: Catalog | None,
+    catalog: Catalog,
 ) -> Diagnostic | None:
     """Gives the diagnostic of a syntax or import failure; None for an exception that the script itself threw.
 
@@ -293,7 +289,7 @@ def _module_failure(
         return error_diagnostic(
             "IMPORT_FAILURE",
             f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}.",
-            _export_hint(missing[1], module, names, catalog or Catalog()),
+            _export_hint(missing[1], module, names, catalog),
             where,
             "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
@@ -347,7 +343,7 @@ def _name_hint(name: str, text: str, catalog: Catalog, line: str) -> str | None:
     missing = _NOT_DEFINED.match(text) if name == "ReferenceError" else None
     if missing is None:
         return None
-    return absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog, line)
+    return absent_hint(missing[1], "", catalog) or import_hint(missing[1], catalog, line)
 
 
 def _left_out(tool: Withheld) -> str:
