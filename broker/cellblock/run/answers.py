@@ -44,9 +44,6 @@ MADE_TEXT: Final = re.compile(
 """Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
 alone may be meant: a type."""
 
-_MADE: Final = (b"[object ", b"NaN", b"undefined")
-"""Are in each such text: most inputs have none of them, which is found out in no time."""
-
 _NULL: Final = b'"null"'
 """Is in an input in which null has become a text."""
 
@@ -237,7 +234,8 @@ class Answers:
         """Notes an input that has the text of an object, or of a missing value, in it."""
         if _NULL in body:
             self.inputs.setdefault(_NULL.decode(), tool)
-        if not any(one in body for one in _MADE):
+        # One of them is in each such text, and most inputs have none.
+        if not (b"[object " in body or b"NaN" in body or b"undefined" in body):
             return
         made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
         if made is not None:

@@ -148,11 +148,11 @@ class PythonCalls:
             SchemaValidationError: The input does not fit the signature; the function was not called.
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
+        most = self._most
         if tool.is_async:
-            work = _on_loop(tool, partial(tool.called, arguments), self._most, account)
+            work = _on_loop(tool, partial(tool.called, arguments), most, account)
             return await self._bounded(tool, work, account)
         try:
-            most = self._most
             value = await self._threads.run(lambda: _thread_call(tool, arguments, most, account), self._bound)
             if inspect.isawaitable(value):
                 work = _on_loop(tool, lambda: value, most, account)
@@ -195,14 +195,12 @@ class PythonCalls:
                     self._computed_at, self._computed = began, time.thread_time()
                 try:
                     waited_for = work.send(None) if thrown is None else work.throw(thrown)
-                except StopIteration as end:
-                    if clock is None or not clock.cancelled:
+                except BaseException as end:
+                    if clock is not None and clock.cancelled:
+                        raise self._too_late(tool) from None
+                    if isinstance(end, StopIteration):
                         return end.value
-                    raise self._too_late(tool) from None
-                except BaseException:
-                    if clock is None or not clock.cancelled:
-                        raise
-                    raise self._too_late(tool) from None
+                    raise
                 finally:
                     took = time.monotonic() - began
                     if account is not None:
