@@ -38,11 +38,14 @@ _TOTAL: Final = re.compile(rb'"(?:count|total(?:_?(?:[cC]ount|[iI]tems|[rR]esult
 MAX_INPUT_BYTES: Final = 64 * 1024
 """Bounds the bytes of one input, or of an answer with a total, that are looked at, in 2 ms."""
 
-MADE_TEXT: Final = re.compile(
+_MADE_TEXT: Final = re.compile(
     r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
 )
 """Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
 alone may be meant: a type."""
+
+_MADE: Final = ("[object ", "NaN", "undefined")
+"""Are in each such text: most have none of them, which is found out in no time."""
 
 _NULL: Final = b'"null"'
 """Is in an input in which null has become a text."""
@@ -114,6 +117,9 @@ MIN_OF_FEW: Final = 10
 
 MAX_FEW: Final = 6
 
+QUICK_BYTES: Final = 128 * 1024
+"""Bounds the answers that are looked through on the loop: for `MAX_COMPARED` comparisons in 20 ms."""
+
 OF_VALUES: Final = (
     (
         re.compile(r"\((\w++), ?(\w++)\) ?=> ?\1\.(?P<field>[\w$]++) ?- ?\2\.(?P=field)(?![\w$.])"),
@@ -166,6 +172,12 @@ OF_VALUES: Final = (
 wrong, and what to write."""
 
 
+def made_in(text: str) -> str | None:
+    """Gives the first that became of an object, a promise, NaN or `undefined` in the texts of JSON."""
+    found = _MADE_TEXT.search(text) if any(one in text for one in _MADE) else None
+    return None if found is None else found[0]
+
+
 def asks_of_values(code: str) -> bool:
     """Says whether values of this run can show that a script does something wrong."""
     return any(pattern.search(code) for pattern in (row[0] for row in (*COMPARED, *OF_VALUES)))
@@ -199,7 +211,7 @@ class Answers:
         on_text: Is called when a tool has answered with a text for the first time.
 
     Attributes:
-        inputs: Has what `MADE_TEXT` has found in inputs of tools, each with the first tool.
+        inputs: Has what `made_in` has found in inputs of tools, each with the first tool.
     """
 
     def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
@@ -234,12 +246,9 @@ class Answers:
         """Notes an input that has the text of an object, or of a missing value, in it."""
         if _NULL in body:
             self.inputs.setdefault(_NULL.decode(), tool)
-        # One of them is in each such text, and most inputs have none.
-        if not (b"[object " in body or b"NaN" in body or b"undefined" in body):
-            return
-        made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
+        made = made_in(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
         if made is not None:
-            self.inputs.setdefault(made[0], tool)
+            self.inputs.setdefault(made, tool)
 
     def unread(self) -> list[tuple[str, str]]:
         """Gives the tools whose last answer said that there is more, each with the member that says so."""
@@ -263,6 +272,11 @@ class Answers:
             tool: said[0].decode("utf-8", "replace").strip('"') for tool, said in found if said is not None
         }
 
+    @property
+    def are_light(self) -> bool:
+        """Says whether they may be looked through on the loop."""
+        return self._bytes <= QUICK_BYTES
+
     def has(self, server_id: str, tool: str) -> bool:
         """Says whether a tool has answered."""
         return (server_id, tool) in self._kinds
@@ -285,6 +299,8 @@ class Answers:
         told: list[ValueNote] = []
         compared = [*islice(_compared(code), MAX_COMPARED)]
         for at, field, text in compared:
+            if self._may_match(_pair(field, text), None):
+                continue
             alike = self._spelt(field).get(letters(text), ())
             had = [*sorted(alike)[:1]] if text not in alike else []
             is_alike, found = bool(had), self._found(_texts_of(field))
@@ -346,8 +362,7 @@ class Answers:
         """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
         object, or may be; else the way from there to it, such as `owner`; None where it is nowhere. Of a text, with
         which the field `compared` was compared, the same."""
-        pair = rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(compared), _written(field))
-        if not (self._may_match(pair, tool) if compared else self.may_have(field, tool)):
+        if not (self._may_match(_pair(compared, field), tool) if compared else self.may_have(field, tool)):
             return None
         if compared:
             return ""
@@ -396,6 +411,9 @@ class Answers:
 def _written(text: str) -> bytes:
     """Gives a pattern of a text in JSON. Quotes of JSON in a text are behind backslashes."""
     written = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
+    if len(written) == 1:
+        # Without brackets its search begins with its characters, which is faster.
+        return re.escape(written.pop())
     return rb"(?:%s)" % b"|".join(re.escape(one) for one in sorted(written))
 
 
@@ -454,6 +472,11 @@ def _total_beyond(body: bytes) -> str | None:
     if len(sizes) != 1 or len(totals) != 1 or not isinstance(totals[0][1], int):
         return None
     return totals[0][0] if 0 < sizes[0] < totals[0][1] else None
+
+
+def _pair(field: str, text: str) -> bytes:
+    """Gives the pattern of a field with a text, up to which nothing but the text may be behind backslashes."""
+    return rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(field), _written(text))
 
 
 def _texts_of(field: str) -> bytes:

@@ -1,8 +1,6 @@
 """Tells type errors as diagnostics: before a script is started, and of one that has run, whether it failed or
 not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -13,7 +11,7 @@ from typing import Final
 from cellblock.base.errors import shorten
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import MADE_TEXT, ValueNote
+from cellblock.run.answers import ValueNote, made_in
 from cellblock.run.failure import CORRECT_IT, MISSING
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
@@ -138,8 +136,9 @@ class TypeErrors:
         if self._checker is None or not side.is_about_tools:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
-        look = partial(side.answers.of_values, side.code, side.schemas)
-        of_values = await asyncio.to_thread(look) if side.asks_of_values else []
+        look, of_values = partial(side.answers.of_values, side.code, side.schemas), list[ValueNote]()
+        if side.asks_of_values:
+            of_values = look() if side.answers.are_light else await asyncio.to_thread(look)
         told += _of_pages(side) + _of_refusals(side)
         if checked is None:
             side.tell_later(partial(_late, side))
@@ -215,9 +214,9 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     if isinstance(response.result, RawJson) or weight_of(response.result, MAX_WEIGHT) > MAX_WEIGHT:
         return told
     result = json.dumps(response.result, ensure_ascii=False)
-    found, date = MADE_TEXT.search(result), _BEGINNING.search(result)
-    if found is not None and not _is_known(found[0], side):
-        message = f"A text of the result has `{found[0]}` in it: {made}"
+    found, date = made_in(result), _BEGINNING.search(result)
+    if found is not None and not _is_known(found, side):
+        message = f"A text of the result has `{found}` in it: {made}"
         told.append(Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint))
     if date is not None and not _is_known(date[0], side) and "Date(0" not in side.code:
         told.append(

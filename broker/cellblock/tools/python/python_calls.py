@@ -1,8 +1,6 @@
 """The Python functions that a user gives stand as one server among the others. They are called in this process, each
 within a bound: async ones on the event loop, others in threads."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import inspect
@@ -102,6 +100,17 @@ class ToolThreads:
         self._closed = True
         while self._idle:
             self._idle.pop().end()
+
+
+class _Clock:
+    """Belongs to an async call: its task is cancelled at its bound, and once more if the function goes on after that.
+
+    Attributes:
+        cancelled: How often it was.
+    """
+
+    def __init__(self, task: asyncio.Task[Any], due: float) -> None:
+        self.task, self.due, self.cancelled = task, due, 0
 
 
 class PythonCalls:
@@ -260,17 +269,6 @@ class PythonCalls:
             hint="Check whether the call took effect; ask for less at a time.",
             summary="no answer in time",
         )
-
-
-class _Clock:
-    """Belongs to an async call: its task is cancelled at its bound, and once more if the function goes on after that.
-
-    Attributes:
-        cancelled: How often it was.
-    """
-
-    def __init__(self, task: asyncio.Task[Any], due: float) -> None:
-        self.task, self.due, self.cancelled = task, due, 0
 
 
 async def _left(work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:

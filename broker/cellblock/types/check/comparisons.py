@@ -34,8 +34,10 @@ _TEXT: Final = re.compile(_QUOTED)
 _LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
 # A text or a comment without an end is taken to the end, so that no other search begins within it.
 _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
-_UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
-_PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| {_LITERAL})*+")
+_UNION: Final = re.compile(
+    rf"/\*[^*]*+(?:\*++[^*/][^*]*+)*+(?:\*++/?)?|{_ENDED}(?>(?:\s*+\|\s*+{_ENDED})*)", re.DOTALL
+)
+_PRINTED: Final = re.compile(rf"{_LITERAL}(?>(?: \| {_LITERAL})*)")
 
 _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
 """Matches a comparison with a text, on either side."""

@@ -197,8 +197,8 @@ _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
 _IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+\??: %s(?!\[| [|&])"
 
 _OF_COMPUTED_KEYS: Final = (
-    r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)(?:[^{}]++|\{[^{}]*+\})*+\}"
-    r"(?: & \{\\n +constructor\?(?:[^{}]++|\{[^{}]*+\})*+\})?[\"']\}, 'range'"
+    r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)(?>(?:[^{}]++|\{[^{}]*+\})*)\}"
+    r"(?: & \{\\n +constructor\?(?>(?:[^{}]++|\{[^{}]*+\})*)\})?[\"']\}, 'range'"
 )
 
 WRITTEN: Final = {
