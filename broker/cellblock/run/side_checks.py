@@ -222,8 +222,9 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        is_checked = owner.checker is not None
-        self.asks_of_values = kept.asks_of_values if kept else is_checked and asks_of_values(self.code)
+        self.asks_of_values = (
+            kept.asks_of_values if kept else owner.checker is not None and asks_of_values(self.code)
+        )
         keeps = (
             kept is None
             or self.asks_of_values

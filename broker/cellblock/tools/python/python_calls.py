@@ -15,7 +15,7 @@ from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError
 from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
-from cellblock.base.tasks import DaemonThread, TaskSet, call_when_done
+from cellblock.base.tasks import DaemonThread, TaskSet, at_most, call_when_done, end_tasks
 from cellblock.tools.catalog.naming import check_tool_name
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -178,11 +178,8 @@ class PythonCalls:
 
     async def close(self) -> None:
         """Cancels async tools that did not end when they were told to, and ends the idle threads."""
-        tasks = {*self._waiting, *(clock.task for clock in self._clocks)}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
+        async with at_most(CANCEL_BOUND_SECONDS):
+            await end_tasks(*self._waiting, *(clock.task for clock in self._clocks))
         self._threads.close()
 
     # ---- inside --------------------------------------------------------------------------------------
