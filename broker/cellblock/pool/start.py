@@ -1,5 +1,7 @@
 """Makes the worker side of a broker: the pool, the sockets of worker hosts, and the local host."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
