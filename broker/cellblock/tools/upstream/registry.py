@@ -54,7 +54,7 @@ STARTUP_WAIT_SECONDS: Final = 45.0
 installs first may take longer, and then the script is told so."""
 
 QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less, unless the machine is busy."""
+"""Passes until anything is said of a server that is being installed: what is installed already mostly takes less."""
 
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
