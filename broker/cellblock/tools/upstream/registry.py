@@ -54,7 +54,7 @@ STARTUP_WAIT_SECONDS: Final = 45.0
 installs first may take longer, and then the script is told so."""
 
 QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+"""Passes until anything is said of a server that is being installed: what is installed already mostly takes less."""
 
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
@@ -191,7 +191,8 @@ class Registry:
         """Holds the sessions that somebody may call, by their numbers."""
 
         self._followed: dict[str, set[str]] = {}
-        self._on_update: Callable[[str, str], object] | None = None
+        self.on_update: Callable[[str, str], object] | None = None
+        """Is called with a server's name and a URI when a resource has changed that is subscribed to."""
         self._recalling = TaskSet()
         self._closing = TaskSet()
         self._people = OrderedDict[str, _Person]()
@@ -376,7 +377,7 @@ class Registry:
                 if since >= due.get(name, QUIET_SECONDS):
                     due[name] = since + max(since, TELL_SECONDS)
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
-                    tell(f"server {name} is being installed by its program{so_far}")
+                    tell(f"server {name} is being started or installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
         await asyncio.gather(
             *(
@@ -529,10 +530,6 @@ class Registry:
             return []
         return await session.resources.entries(kind, session.client, fresh=fresh)
 
-    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
-        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
-        self._on_update = listener
-
     async def unfollow(self, server: str, uri: str) -> None:
         """Ends the subscription to a resource, by the server's name."""
         self._followed.get(server, set()).discard(uri)
@@ -602,7 +599,7 @@ class Registry:
             login=held.login,
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set[str]()) if for_all else None,
-            on_update=(lambda uri: tell(self._on_update, name, uri)) if for_all else None,
+            on_update=(lambda uri: tell(self.on_update, name, uri)) if for_all else None,
             rests_after=None if for_all else IDLE_SECONDS,
             has_room=(lambda: True) if for_all else partial(self._has_room, name),
         )
