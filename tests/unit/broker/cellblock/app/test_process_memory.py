@@ -15,6 +15,7 @@ from cellblock.app import process_memory
 from cellblock.app.process_memory import (
     AFTER_SECONDS,
     AGAIN_SECONDS,
+    COLLECT_AFTER,
     LONGEST_SECONDS,
     SWITCH_SECONDS,
     collect_when_idle,
@@ -175,7 +176,7 @@ def test_what_is_free_goes_back_to_the_system(script: str, told: bool) -> None:
 
 
 def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = sys.getswitchinterval()
+    before, threshold = sys.getswitchinterval(), gc.get_threshold()
     monkeypatch.setattr(process_memory, "is_own", False)
     try:
         # Commands that other tests run in this process may have set it.
@@ -183,5 +184,7 @@ def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
         process_memory.own_process()
         assert process_memory.is_own
         assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+        assert gc.get_threshold()[0] == COLLECT_AFTER
     finally:
         sys.setswitchinterval(before)
+        gc.set_threshold(*threshold)
