@@ -6,6 +6,7 @@ script that compares with several names for the same thing, of which one is decl
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -37,10 +38,12 @@ _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
 _UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
 _PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| {_LITERAL})*+")
 
-_COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
+_COMPARED: Final = re.compile(rb"""(?:[!=]==?|\bcase)\s*+["'`]([^"'`]++)|["'`]([^"'`]++)["'`]\s*+[!=]==?""")
 """Matches a comparison with a text, on either side."""
 
-_JOINED: Final = frozenset(["||", "&&"])
+_ENDS: Final = (b";", b"{", b"}")
+_END: Final = re.compile(rb"[;{}]")
+
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
 
@@ -56,10 +59,12 @@ class Comparisons:
 
     Args:
         nodes: Its nodes.
+        code: Its text.
         declarations: What it was checked against.
     """
 
-    def __init__(self, nodes: Nodes, declarations: str) -> None:
+    def __init__(self, nodes: Nodes, code: bytes, declarations: str) -> None:
+        self._code = code
         self._nodes = nodes
         self._declarations = declarations
 
@@ -81,7 +86,7 @@ class Comparisons:
             printed = frozenset(re.findall(_LITERAL, shown) if _PRINTED.fullmatch(shown) else ())
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
-                if choices and not self._is_own(of) and not _is_covered(node, value, choices):
+                if choices and not self._is_own(of) and not self._is_covered(node, value, choices):
                     return value, choices, of
         return None
 
@@ -111,6 +116,14 @@ class Comparisons:
         if of.type in ("member_expression", "identifier"):
             return text_of(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))
+
+    def _is_covered(self, node: Node, value: str, choices: tuple[str, ...]) -> bool:
+        """Says whether the declared text that was meant is compared with beside this, if it is known which."""
+        start = max(self._code.rfind(end, 0, node.start_byte) for end in _ENDS)
+        beside = _END.split(self._code[start + 1 :], maxsplit=1)[0]
+        compared = {json.dumps((one or other).decode()) for one, other in _COMPARED.findall(beside)}
+        near = nearest_names(value, choices, limit=1)
+        return not compared.isdisjoint(near or choices)
 
 
 # ---- in the tree -------------------------------------------------------------------------------------------
@@ -161,35 +174,3 @@ def _texts_in(value: Node) -> Iterator[Node]:
             stack.extend(node.named_children[1:])
         elif node.type not in _ELSEWHERE and not node.type.endswith(("function", "function_expression")):
             stack.extend(node.named_children)
-
-
-def _is_covered(node: Node, value: str, choices: tuple[str, ...]) -> bool:
-    """Says whether the declared text that was meant is compared with beside this, if it is known which."""
-    alternatives = _alternatives(node)
-    found = [
-        text
-        for text in choices
-        if re.search(_COMPARED % ((re.escape(text[1:-1].encode()),) * 2), alternatives)
-    ]
-    near = nearest_names(value, choices, limit=1)
-    return bool(found) and (not near or near[0] in found)
-
-
-def _alternatives(node: Node) -> bytes:
-    """Gives the source of the alternatives that a comparison is one of: around it, or of the cases that run into its
-    own, and those that it runs into."""
-    case = node.parent
-    if node.type == "binary_expression" or case is None or case.parent is None:
-        top = node
-        while (parent := top.parent) is not None and (
-            parent.type in AROUND or operator_of(parent) in _JOINED
-        ):
-            top = parent
-        return top.text or b""
-    first = last = case
-    while (before := first.prev_named_sibling) is not None and field(before, "body") is None:
-        first = before
-    while field(last, "body") is None and (after := last.next_named_sibling) is not None:
-        last = after
-    start = case.parent.start_byte
-    return (case.parent.text or b"")[first.start_byte - start : last.end_byte - start]
