@@ -18,8 +18,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
-from playwright.async_api import Page
-from playwright.async_api import TimeoutError as PlaywrightTimeout
+from playwright.async_api import Page, TimeoutError as PlaywrightTimeout
 
 from clients_start import CODE_SERVER, NODE, ROOT, SUCCEEDS
 from support.browser import browser

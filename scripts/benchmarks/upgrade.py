@@ -29,8 +29,7 @@ from typing import Any, Final
 import httpx2
 import psutil
 
-from benchmarks.client import message_in, run_of, send
-from benchmarks.client import response_in as answer_in
+from benchmarks.client import message_in, response_in as answer_in, run_of, send
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from cellblock.record.rows import Head
 from cellblock.record.store import SHOWN

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.types.check import compiler
 from cellblock_worker.confinement.bubblewrap import find_binary
 from support.cellblock_zygote import forked_cellblock
 from support.certificates import certificate
@@ -163,6 +164,19 @@ def test_a_deno_that_was_not_traced(tmp_path: Path) -> None:
         done = doctor(tmp_path, program=CELLBLOCK, env=env, code=code)
         told = done.stdout.partition(section)[2]
         assert "deno 2.9.99 needs is not known" in told and "install deno 2.9.8" in told, done.stdout
+
+
+def test_a_compiler_that_does_not_work_is_told_with_what_to_do(tmp_path: Path) -> None:
+    package = tmp_path / "packages" / "cellblock_typescript"
+    (package / "compiler").mkdir(parents=True)
+    for source in compiler.FOLDER.parent.glob("*.py"):
+        shutil.copy(source, package)
+    shutil.copy(compiler.FOLDER / "BUILD.json", package / "compiler")
+    (package / "compiler" / compiler.BINARY).write_text("#!/bin/sh\necho no\n", encoding="utf-8")
+    (package / "compiler" / compiler.BINARY).chmod(0o755)
+    done = doctor(tmp_path, program=CELLBLOCK, env={**os.environ, "PYTHONPATH": str(package.parent)})
+    warned = done.stdout.partition("Warnings\n")[2]
+    assert "was not type-checked: the compiler was lost" in warned and compiler.FIX in warned, done.stdout
 
 
 READ_ONLY = """

@@ -13,14 +13,12 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from cellblock.app.cli import approval
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
-from cellblock.app.config.edit import edited, format_of
-from cellblock.app.config.edit import read as read_text
+from cellblock.app.config.edit import edited, format_of, read as read_text
 from cellblock.app.config.references import names_in
 from cellblock.base.settings.syntax import parse
 from cellblock_worker.confinement.bubblewrap import find_binary

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock import Broker, Grantee, Question, Verdict, tool
 from cellblock.types.check import compiler

@@ -11,9 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given as given_values
-from hypothesis import settings as settings_of_hypothesis
-from hypothesis import strategies as some
+from hypothesis import given as given_values, settings as settings_of_hypothesis, strategies as some
 
 from cellblock import Broker, Diagnostic, Grant, RunResponse, tool
 from cellblock.app.assembly import library_of

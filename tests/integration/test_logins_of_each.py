@@ -205,7 +205,7 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
         assert "notes" in broker.catalogs_of("team:alice")[0].servers
         session = broker.registry.sessions_of("team:alice")["notes"]
         run = asyncio.create_task(broker.run(WHOAMI, client="team:alice"))
-        await until(lambda: session.state is State.CONNECTING, "it comes back", pause=0)
+        await until(lambda: session.life.state is State.CONNECTING, "it comes back", pause=0)
         assert await who(broker, "team:alice") == ["alice"], "in its midst"
         assert succeeded(await within(run)) == "alice"
 
@@ -363,7 +363,7 @@ async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login
         await place.log_in_for("team:eve", "eve")
         session = broker.registry.sessions_of("team:eve")["notes"]
         session.wake()
-        await until(lambda: session.state is State.CONNECTING, "it connects", pause=0)
+        await until(lambda: session.life.state is State.CONNECTING, "it connects", pause=0)
         assert await who(broker, "team:eve") == ["eve"]
         # Who has looked before sees them now, too.
         assert "notes" in broker.catalogs_of("team:bob")[1].servers

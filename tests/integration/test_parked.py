@@ -28,8 +28,7 @@ from cellblock.record.recording import Recording
 from cellblock.record.store import JournalStore
 from support.brokers import no_process, ready
 from support.entries import entry, for_tests, forked_server
-from support.local_tools import IMPORTS, MADE, read, write
-from support.local_tools import broker_on as broker_with_tools
+from support.local_tools import IMPORTS, MADE, broker_on as broker_with_tools, read, write
 from support.params import mostly
 from support.waits import until, until_found, within
 

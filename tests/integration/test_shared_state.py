@@ -15,8 +15,7 @@ from cellblock.record.rows import Head
 from support.cellblock_zygote import forked_python, started
 from support.entries import for_tests
 from support.haproxy import KEY
-from support.local_tools import IMPORTS, LIGHT, MADE, read, write
-from support.local_tools import broker_on as broker_with_tools
+from support.local_tools import IMPORTS, LIGHT, MADE, broker_on as broker_with_tools, read, write
 from support.opened_journals import heads_of
 from support.parked_runs import response_of
 from support.postgresql import Postgres

@@ -516,7 +516,6 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         (f"{WARTS} const n = rows[0].parts.length; n;", "JSON.parse(….parts).length"),
         (f"{WARTS} const n = 1 + rows[0].rate; n;", "Add `Number(…)`"),
         (f"{WARTS} rows['0'] === 'x';", "Compare a member"),
-        ("const w = await p.warts({}); !w.busy || w.busy.length === 0;", "`busy` is in `days.mon`"),
         ("const t = await p.table({}); const n = t.split('\\n').length; n;", ".slice(1)"),
         (
             "const u = await p.teams({}); const o = { ...Object.fromEntries([['a', 1]]) }; u.titles.map(String); o.a;",

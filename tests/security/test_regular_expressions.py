@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from re import _constants as sre  # type: ignore[attr-defined]
-from re import _parser as sre_parser  # type: ignore[attr-defined]
+from re import (
+    _constants as sre,  # type: ignore[attr-defined]
+    _parser as sre_parser,  # type: ignore[attr-defined]
+)
 from typing import Any
 
 import pytest
@@ -289,6 +291,41 @@ def test_no_pattern_is_slower_than_linear(package: str, part: str, share: int) -
 
 def test_patterns_are_found() -> None:
     assert sum(1 for package, part in PARTS for _ in uses(package, part)) > 150
+
+
+# ---- Python before 3.11.5 ----------------------------------------------------------------------------
+
+
+def stops_midway(parts: Any) -> bool:
+    """Whether a part that keeps its place in the text comes before one that may not fit."""
+    for place, part in enumerate(parts):
+        kind, value = part
+        inside = inside_of(part)
+        if kind in (sre.ASSERT, sre.ASSERT_NOT) or any(stops_midway(one) for one in inside):
+            return True
+        always_fits = kind in REPEATS and value[0] == 0 and place == len(parts) - 1
+        at_first = place == 0 and kind in (sre.POSSESSIVE_REPEAT, sre.BRANCH)
+        if inside and not always_fits and not at_first:
+            return True
+    return False
+
+
+def possessive(parts: Any) -> Iterator[Any]:
+    """What possessive quantifiers in a pattern repeat."""
+    for part in parts:
+        inside = [part[1][1]] if part[0] in (sre.ASSERT, sre.ASSERT_NOT) else inside_of(part)
+        for one in inside:
+            if part[0] is sre.POSSESSIVE_REPEAT:
+                yield one
+            yield from possessive(one)
+
+
+@pytest.mark.parametrize(("package", "part"), PARTS)
+def test_early_python_3_11_reads_each_pattern_alike(package: str, part: str) -> None:
+    """There, a possessive group goes on from where its last try stopped; `(?>(?:…)*)` does not."""
+    for use in uses(package, part):
+        for repeated in possessive(sre_parser.parse(use.pattern.pattern, use.pattern.flags)):
+            assert not stops_midway(repeated), use.place
 
 
 # ---- functions that text goes through ----------------------------------------------------------------

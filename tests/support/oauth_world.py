@@ -21,10 +21,11 @@ from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore, Store
 from cellblock.fleet.shared_state import SharedState
-from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, LoginTarget, target_of
+from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES
 from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from servers import browser
 from support.commands import Said, cellblock
 from support.entries import SERVERS, forked_server, ledger, settings, write_config

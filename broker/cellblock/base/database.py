@@ -6,8 +6,6 @@ A file is an SQLite database of ours: write-ahead log, versioned migrations, pri
 thread that opened it, and several processes may have the same file open.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -111,7 +109,6 @@ class Database(Protocol):
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Does a statement of a transaction for each of several rows."""
-        ...
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
         """Returns the rows that a statement finds. Raises StoreError."""

@@ -5,8 +5,6 @@ may share a state folder. The mark holds the folder's name and inode, so that no
 has one. What such folders stand in is made when it is missing, and stays.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

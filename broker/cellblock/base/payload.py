@@ -1,7 +1,5 @@
 """Payload reads and writes JSON of workers and for workers: decoded under guards, always well-formed text."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Generator
@@ -45,8 +43,7 @@ def decode(data: bytes) -> Any:
     except (ValueError, RecursionError):
         # The fast parser refuses lone surrogates and numbers past the range of doubles, which JSON allows.
         return _decode_slowly(data)
-    # Each level takes two bytes.
-    if len(data) > 2 * MAX_DEPTH and is_deeper(data, MAX_DEPTH):
+    if is_deeper(data, MAX_DEPTH):
         raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
     return value
 
@@ -66,7 +63,7 @@ def encode(value: Any, most: int = MAX_DEPTH) -> bytes:
     except (ValueError, TypeError, RecursionError):
         pass
     else:
-        if len(data) > 2 * most and is_deeper(data, most):
+        if is_deeper(data, most):
             raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
         return data
     try:

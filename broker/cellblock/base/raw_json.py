@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -93,8 +93,8 @@ def depths(brackets: bytes, before: int = 0) -> tuple[int, int]:
 
 
 def is_deeper(raw: bytes, most: int) -> bool:
-    """Says whether arrays and objects of well-formed JSON that has few of them nest over a bound."""
-    if containers_in(raw) <= most:
+    """Says whether arrays and objects of well-formed JSON nest over a bound; each takes two bytes of it."""
+    if len(raw) <= 2 * most:
         return False
     brackets = brackets_of(raw)
     # Each of the two takes at most one level, and in most JSON most brackets, away.
@@ -104,6 +104,9 @@ def is_deeper(raw: bytes, most: int) -> bool:
 
 TEXT_CHARS: Final = 16
 """Counts so many characters of a text as one value more: values of that size take about as long to encode."""
+
+ROW_NAMES: Final = 64
+"""Bounds the names of one object that are kept, to know them in others."""
 
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 """Has the types of most values that are no texts; they weigh nothing more."""
@@ -120,25 +123,31 @@ def weight_of(value: object, most: int) -> int:
     """Returns how many values data has, with what its texts count for; of what has over `most`, some number over it."""
     weight = 0
     waiting: list[Collection[Any]] = [(value,)]
+    # Names that weigh nothing more: rows have the same ones, and are looked at in one step.
+    light: set[object] = set()
     while waiting and weight <= most:
-        members = waiting.pop()
+        members: Any = waiting.pop()
         weight += len(members)
+        if issubclass(_kind_of(members), dict):
+            if light.issuperset(members):
+                weight += len(members)
+            else:
+                waiting.append(members.keys())
+                names = islice(members, ROW_NAMES)
+                light.update(name for name in names if _kind_of(name) is str and len(name) < TEXT_CHARS)
+            members = members.values()
         for item in members if weight <= most else ():
             # By the type itself: of most values it says all.
             kind = _kind_of(item)
             if kind is str:
                 weight += len(item) // TEXT_CHARS
-            elif kind is dict:
-                waiting += (item, item.values())
-            elif kind is list:
+            elif kind is dict or kind is list:
                 waiting.append(item)
             elif kind in _SCALARS:
                 continue
             elif issubclass(kind, (str, bytes, bytearray, memoryview)):
                 weight += len(item) // TEXT_CHARS
-            elif issubclass(kind, dict):
-                waiting += (item.keys(), item.values())
-            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
+            elif issubclass(kind, (dict, list, tuple, set, frozenset, deque)):
                 waiting.append(item)
             elif not issubclass(kind, (int, float, type, Enum)):
                 waiting.append(getattr(item, "__dict__", {}).values())

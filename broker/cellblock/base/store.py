@@ -5,8 +5,6 @@ small named things: private files, or sealed rows. Whoever reads one waits for n
 its `is_shared` says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -18,8 +16,7 @@ from typing import Final, Protocol
 
 from cellblock.base.database import Database, SqliteDatabase, StoreError, Tables
 from cellblock_worker.base.folders import Folder
-from cellblock_worker.base.private_files import Stamp as FileStamp
-from cellblock_worker.base.private_files import read_private, stamp_of, write_private
+from cellblock_worker.base.private_files import Stamp as FileStamp, read_private, stamp_of, write_private
 
 Stamp = FileStamp | int
 """Tells one version of a thing from another."""
@@ -93,7 +90,6 @@ class Shelf(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a thing. Raises OSError: It cannot be removed; FileNotFoundError when there is none."""
-        ...
 
 
 class FileShelf(Shelf):

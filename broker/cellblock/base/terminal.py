@@ -1,7 +1,5 @@
 """Makes text fit for terminals: visible, cut to columns, and coloured where that is wanted."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ that the broker has started itself. Two hosts of one identity cannot be: ZeroMQ 
 first is connected (ROUTER_HANDOVER stays off).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

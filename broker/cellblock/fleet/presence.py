@@ -6,8 +6,6 @@ is restarted; so a broker counts as dead only when nobody has held its lock for 
 not can write nothing of a run that another has taken: each write names the owner that it expects.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import secrets

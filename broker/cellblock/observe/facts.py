@@ -83,7 +83,11 @@ class BrokerFacts:
         states: dict[str, tuple[str, str, int]] = {}
         for name, config in registry.servers.items():
             if session := registry.sessions.get(name):
-                states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.life.attempts)
+                states[name] = (
+                    session.life.state.value,
+                    session.life.reason[:MAX_REASON_CHARS],
+                    session.life.attempts,
+                )
             elif name in registry.personal:
                 known, connected = registry.counts(name)
                 reason = f"one session for each user: {known}, of which {connected} are connected"

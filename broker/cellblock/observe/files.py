@@ -4,8 +4,6 @@
 file system for each, 0.4 ms a line, which is a tenth of a warm run.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

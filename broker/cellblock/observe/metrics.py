@@ -170,9 +170,11 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics (part of the library's collector protocol)."""
-        from prometheus_client.core import CounterMetricFamily as Counter
-        from prometheus_client.core import GaugeMetricFamily as Gauge
-        from prometheus_client.core import HistogramMetricFamily as Durations
+        from prometheus_client.core import (
+            CounterMetricFamily as Counter,
+            GaugeMetricFamily as Gauge,
+            HistogramMetricFamily as Durations,
+        )
 
         tally, facts = self._tally, self._facts
 

@@ -1,7 +1,5 @@
 """Owns the worker host process on this machine: start, watch, restart, stop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

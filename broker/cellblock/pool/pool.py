@@ -43,11 +43,9 @@ class LeaseEvents(Protocol):
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
         """Takes a message under this run's token, from the host that has the lease."""
-        ...
 
     def host_lost(self, why: str) -> None:
         """Hears that the host is gone, and the run's worker with it. Nothing is told after this."""
-        ...
 
 
 class Lease:

@@ -3,8 +3,6 @@
 `curve_link.CurveLink` is another one, for hosts on other machines; tests have a third, for a host in the same process.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import zmq
@@ -19,11 +17,9 @@ class LinkEvents(Protocol):
 
     def host_says(self, host: bytes, token: bytes, message: protocol.FromHost, body: bytes) -> None:
         """Takes a well-formed message of a host; `token` is empty for messages about the host itself."""
-        ...
 
     def host_broke_protocol(self, host: bytes, why: str) -> None:
         """Hears that a host sent what is no message. Its process is not to be trusted with another run."""
-        ...
 
 
 class HostLink(Protocol):
@@ -31,7 +27,6 @@ class HostLink(Protocol):
 
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Sends one message. Raises OSError when that host cannot be reached."""
-        ...
 
     def reaches(self, host: bytes) -> bool:
         """Says whether this link leads to the host of an identity."""
@@ -39,7 +34,6 @@ class HostLink(Protocol):
 
     def close(self) -> None:
         """Closes the link's sockets; nothing is told after it."""
-        ...
 
 
 class RouterLink:

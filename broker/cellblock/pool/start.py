@@ -1,7 +1,5 @@
 """Makes the worker side of a broker: the pool, the sockets of worker hosts, and the local host."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -53,7 +51,6 @@ class RemoteHosts(HostLink, Protocol):
 
     def dismiss(self, host: bytes, why: str) -> None:
         """Sends a host away that has failed."""
-        ...
 
 
 class Workers:

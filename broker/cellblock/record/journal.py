@@ -1,7 +1,5 @@
 """A journal accompanies one run: it notes what the script asks and sees, and answers what is recorded already."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import threading

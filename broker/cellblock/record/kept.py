@@ -1,7 +1,5 @@
 """Kept watches one run, and has the journals write it down on its way, when it is parked, and at its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

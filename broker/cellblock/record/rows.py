@@ -1,8 +1,6 @@
 """Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for; and whose it
 is, by a name at which others see whether that broker lives."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -389,7 +387,6 @@ class RunOwner(Protocol):
 
     def close(self) -> None:
         """Gives the broker's name up: runs that go on are anybody's then."""
-        ...
 
 
 class Owner(RunOwner):

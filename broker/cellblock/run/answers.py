@@ -41,14 +41,14 @@ _TOTAL: Final = re.compile(rb'"(?:count|total(?:_?(?:[cC]ount|[iI]tems|[rR]esult
 MAX_INPUT_BYTES: Final = 64 * 1024
 """Bounds the bytes of one input, or of an answer with a total, that are looked at, in 2 ms."""
 
-MADE_TEXT: Final = re.compile(
+_MADE_TEXT: Final = re.compile(
     r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
 )
 """Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
 alone may be meant: a type."""
 
-_MADE: Final = (b"[object ", b"NaN", b"undefined")
-"""Are in each such text: most inputs have none of them, which is found out in no time."""
+_MADE: Final = ("[object ", "NaN", "undefined")
+"""Are in each such text: most have none of them, which is found out in no time."""
 
 _NULL: Final = b'"null"'
 """Is in an input in which null has become a text."""
@@ -64,29 +64,12 @@ _Place = tuple[_Tool, tuple[str, ...]]
 
 _THROUGH: Final = ""
 _NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
-_BOOLEAN: Final = re.compile(rb"(?i:true|false|yes|no|y|n|on|off|0|1)")
-_SECONDS: Final = re.compile(rb"[1-9]\d{8,9}(?:\.\d{1,9})?")
-"""Fits times in seconds from 1973 on; as milliseconds, they are of the first months of 1970."""
-
-_MILLISECONDS: Final = re.compile(rb"[1-9]\d{11,12}")
-_DIGIT_FIRST: Final = re.compile(rb"\s*[-+.]?\d")
-
 _TIME: Final = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{5,30}(Z|[-+]\d\d:?\d\d)")
 _ODD_DATE: Final = re.compile(
     rb"(?:\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{4}-\d{1,2}-\d{1,2}|"
     rb"(?:[A-Z][a-z]{2,8},? )?(?:\d{1,2} [A-Z][a-z]{2,8}|[A-Z][a-z]{2,8} \d{1,2}),? \d{4})(?:,?[ T].{0,30})?"
 )
 """Fits dates that begin with the day or the month, or may have parts without a zero before them."""
-
-_GROUPED: Final = re.compile(
-    rb"-?\d{1,15}(?:\.\d{1,9})?(?:,\d| \d{3}\b|[^\d.:/ -][^\d.:/-]{0,2}\d)[^:/]{0,30}"
-)
-"""Fits texts with more digits behind their first number, except dates, times and versions."""
-
-_UNREAD_DATE: Final = re.compile(
-    rb"(?:\d{6,15}|\d{8}T\d{4,6}|\d{1,2}\.\d{1,2}\.\d{4}|(?:1[3-9]|2\d|3[01])[/-]\d{1,2}[/-]\d{4}).{0,30}"
-)
-"""Fits dates that no Date reads, or that it takes for others."""
 
 _OF_ANSWERS: Final = {
     "a number alone": re.compile(rb'\A"?-?\d{1,30}(?:\.\d{1,30})?"?\Z'),
@@ -97,7 +80,6 @@ _OF_ANSWERS: Final = {
 }
 """Find what whole answers may be."""
 
-_JSON_LIST: Final = re.compile(rb"\[(?:\s*[\[{\]\d].*)?", re.DOTALL)
 _ISO: Final = re.compile(rb"\d{4}-\d{1,2}-\d{1,2}")
 
 _QUOTED: Final = r"""(["'])([^"'\\\n]{1,100})\1"""
@@ -153,6 +135,10 @@ _WORD: Final = re.compile(rb"[\w@.-]{0,40}\d[\w@.-]{0,40}")
 
 _SUMMED: Final = re.compile(r"\+=? ?(?:Number\(|parseFloat\(|\+)?(?P<chain>[\w$]+(?:\??\.[\w$]+)+)")
 _UNITS: Final = ("currency", "currency_code", "currencyCode", "period", "unit", "units", "uom")
+
+QUICK_BYTES: Final = 128 * 1024
+"""Bounds the answers that are looked through on the loop: for `MAX_COMPARED` comparisons in 20 ms."""
+
 OF_VALUES: Final = (
     (
         re.compile(r"\((\w++), ?(\w++)\) ?=> ?\1\.(?P<field>[\w$]++) ?- ?\2\.(?P=field)(?![\w$.])"),
@@ -214,6 +200,12 @@ OF_VALUES: Final = (
 wrong, and what to write."""
 
 
+def made_in(text: str) -> str | None:
+    """Gives the first that became of an object, a promise, NaN or `undefined` in the texts of JSON."""
+    found = _MADE_TEXT.search(text) if any(one in text for one in _MADE) else None
+    return None if found is None else found[0]
+
+
 def asks_of_values(code: str) -> bool:
     """Says whether values of this run can show that a script does something wrong."""
     patterns = (row[0] for row in (*COMPARED, *OF_VALUES, (_JOINED,), (_SUMMED,)))
@@ -248,7 +240,7 @@ class Answers:
         on_text: Is called when a tool has answered with a text for the first time.
 
     Attributes:
-        inputs: Has what `MADE_TEXT` has found in inputs of tools, each with the first tool.
+        inputs: Has what `made_in` has found in inputs of tools, each with the first tool.
     """
 
     def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
@@ -282,11 +274,9 @@ class Answers:
         """Notes an input that has the text of an object, or of a missing value, in it."""
         if _NULL in body:
             self.inputs.setdefault(_NULL.decode(), tool)
-        if not any(one in body for one in _MADE):
-            return
-        made = MADE_TEXT.search(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
+        made = made_in(body[:MAX_INPUT_BYTES].decode("utf-8", "replace"))
         if made is not None:
-            self.inputs.setdefault(made[0], tool)
+            self.inputs.setdefault(made, tool)
 
     def unread(self) -> list[tuple[str, str]]:
         """Gives the tools whose last answer said that there is more, each with the member that says so."""
@@ -313,6 +303,11 @@ class Answers:
             if said["flag"] is None or re.search(rf"\b{said['flag'].decode()}\b", code) is None
         }
 
+    @property
+    def are_light(self) -> bool:
+        """Says whether they may be looked through on the loop."""
+        return self._bytes <= QUICK_BYTES
+
     def has(self, server_id: str, tool: str) -> bool:
         """Says whether a tool has answered."""
         return (server_id, tool) in self._kinds
@@ -336,11 +331,13 @@ class Answers:
         compared = [*islice(_compared(code), MAX_COMPARED)]
         own_code = _INPUT.sub("", code)
         for at, field, text in compared:
+            if self._may_match(_pair(field, text), None):
+                continue
             alike = self._spelt(field).get(letters(text), ())
             had = [*sorted(alike)[:1]] if text not in alike else []
             found = self._found(_texts_of(field))
             is_alike = bool(had)
-            if not alike and len(text) >= MIN_SHARED:
+            if not alike and len(text) >= MIN_SHARED and len({*found}) <= 2 * MAX_FEW:
                 near = rated_names(text, sorted({one.decode("utf-8", "replace") for one in found}))
                 is_alike = any(likeness >= MIN_LIKENESS for likeness, _ in near[:1])
                 had = [one for _, one in near if is_alike or _may_mean(text, one)][:1]
@@ -464,8 +461,7 @@ class Answers:
         """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
         object, or may be; else the way from there to it, such as `owner`; None where it is nowhere. Of a text, with
         which the field `compared` was compared, the same."""
-        pair = rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(compared), _written(field))
-        if not (self._may_match(pair, tool) if compared else self.may_have(field, tool)):
+        if not (self._may_match(_pair(compared, field), tool) if compared else self.may_have(field, tool)):
             return None
         if compared:
             return ""
@@ -515,6 +511,9 @@ def _may_mean(text: str, one: str) -> bool:
 def _written(text: str) -> bytes:
     """Gives a pattern of a text in JSON. Quotes of JSON in a text are behind backslashes."""
     written = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
+    if len(written) == 1:
+        # Without brackets its search begins with its characters, which is faster.
+        return re.escape(written.pop())
     return rb"(?:%s)" % b"|".join(re.escape(one) for one in sorted(written))
 
 
@@ -585,13 +584,22 @@ def _total_beyond(body: bytes) -> str | None:
     return totals[0][0] if 0 < sizes[0] < totals[0][1] else None
 
 
+def _pair(field: str, text: str) -> bytes:
+    """Gives the pattern of a field with a text, up to which nothing but the text may be behind backslashes."""
+    return rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(field), _written(text))
+
+
 def _texts_of(field: str) -> bytes:
     """Gives the pattern of the texts of a field."""
     return rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field)
 
 
-def _all_fit(pattern: re.Pattern[bytes], found: list[bytes]) -> bool:
-    return bool(found) and all(map(pattern.fullmatch, found))
+def _all_fit(pattern: bytes, found: list[bytes]) -> bool:
+    return bool(found) and all(re.fullmatch(pattern, one, re.DOTALL) for one in found)
+
+
+def _any_fits(pattern: bytes, found: list[bytes]) -> bool:
+    return any(re.fullmatch(pattern, one, re.DOTALL) for one in found)
 
 
 def _are_uneven(texts: list[bytes]) -> bool:
@@ -604,25 +612,35 @@ def _are_uneven(texts: list[bytes]) -> bool:
 def _are_disordered(texts: list[bytes]) -> bool:
     """Says whether texts are dates whose order as texts is not that of their times."""
     iso = [match.end() for match in map(_ISO.match, texts) if match is not None]
-    return _all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1)
+    return all(map(_ODD_DATE.fullmatch, texts)) and bool(texts) and (len(iso) < len(texts) or len({*iso}) > 1)
 
 
 _HOLDS: Final[Mapping[str, Callable[[list[bytes], list[bytes]], bool]]] = {
-    "booleans": lambda _, texts: _all_fit(_BOOLEAN, texts),
+    "booleans": lambda _, texts: _all_fit(rb"(?i:true|false|yes|no|y|n|on|off|0|1)", texts),
     "dates": lambda _, texts: _are_disordered([one for one in texts if one]),
-    "grouped": lambda _, texts: any(map(_GROUPED.fullmatch, texts)),
-    "lists as JSON": lambda _, texts: _all_fit(_JSON_LIST, texts),
+    # More digits behind the first number, which dates, times and versions may have.
+    "grouped": lambda _, texts: _any_fits(
+        rb"-?\d{1,15}(?:\.\d{1,9})?(?:,\d| \d{3}\b|[^\d.:/ -][^\d.:/-]{0,2}\d)[^:/]{0,30}", texts
+    ),
+    "lists as JSON": lambda _, texts: _all_fit(rb"\[(?:\s*[\[{\]\d].*)?", texts),
+    "no digit first": lambda _, texts: bool(texts) and not _any_fits(rb"\s*[-+.]?\d.*", texts),
     "no empty text": lambda others, texts: b"null" in others and b"" not in texts,
     "nulls": lambda others, _: b"null" in others,
     "numbers": lambda _, texts: _are_uneven([one for one in texts if one]),
     "objects": lambda others, _: b"{" in others,
-    "seconds": lambda others, _: _all_fit(_SECONDS, [one for one in others if one[:1].isdigit()]),
-    "late milliseconds": lambda others, _: _all_fit(
-        _MILLISECONDS, [one for one in others if one[:1].isdigit()]
+    # Times from 1973 on: seconds, taken for milliseconds, are of the first months of 1970.
+    "seconds": lambda others, _: _all_fit(rb"[1-9]\d{8,9}(?:\.\d{1,9})?", _numbers(others)),
+    "milliseconds": lambda others, _: _all_fit(rb"[1-9]\d{11,12}", _numbers(others)),
+    # What no Date reads, or what it takes for another one.
+    "unread dates": lambda _, texts: _any_fits(
+        rb"(?:\d{6,15}|\d{8}T\d{4,6}|\d{1,2}\.\d{1,2}\.\d{4}|(?:1[3-9]|2\d|3[01])[/-]\d{1,2}[/-]\d{4}).{0,30}",
+        texts,
     ),
-    "no digit first": lambda _, texts: bool(texts) and not any(map(_DIGIT_FIRST.match, texts)),
-    "unread dates": lambda _, texts: any(map(_UNREAD_DATE.fullmatch, texts)),
     "words": lambda _, texts: bool(texts) and not any(map(_NUMBER.fullmatch, texts)),
     "zones": lambda _, texts: len({zone[1] for zone in map(_TIME.fullmatch, texts) if zone is not None}) > 1,
 }
 """Tells of the values of a field, which are texts and others, whether they are such."""
+
+
+def _numbers(others: list[bytes]) -> list[bytes]:
+    return [one for one in others if one[:1].isdigit()]

@@ -49,10 +49,10 @@ SCANNED_BYTES: Final = 1024 * 1024
 SCANNED_NUMBERS: Final = 2_000
 """Bound what is looked through of a value on the loop, and the long numbers in it; together they take some 8 ms."""
 
-# As zeros, so that one search finds any digits: a regular expression takes a hundred times as long.
-_ZEROS: Final = bytes.maketrans(b"123456789E", b"000000000e")
+# As zeros, so that one search finds any digits, with a sign too: a regular expression takes a hundred times as long.
+_ZEROS: Final = bytes.maketrans(b"123456789+E", b"0000000000e")
 _LONG: Final = b"0" * 16
-_FAR: Final = (b"0e000", b"0e+000")
+_FAR: Final = b"0e000"
 _LIKE_JSON: Final = re.compile(rb'"(?:\s|\\[nrt])*(?:\{|\[(?:\s|\\[nrt])*(?:[\[{\d-]|\\"))')
 _SIGNS: Final = b"0123456789.eE+-"
 _NUMBER: Final = re.compile(rb'(?<![\w.+"-])-?\d{1,4000}(\.\d+)?([eE]\+?\d{3,9})?(?=[\s,\]}]|\Z)')
@@ -194,7 +194,7 @@ def inexact(body: bytes, server: str | None, *, exact: bool) -> str | None:
         # As it is decoded, but for what is no number in either.
         body = body[1:].replace(b"\\\\", b"\0").replace(b'\\"', b'"').replace(b"\0", b"\\")
     zeros = body.translate(_ZEROS)
-    for mark in (*_FAR, *(() if exact else (_LONG,))):
+    for mark in (_FAR,) if exact else (_FAR, _LONG):
         if mark not in zeros or (found := _first(body, zeros, mark)) is None:
             continue
         number, place = found

@@ -1,8 +1,6 @@
 """Turns what a worker says of a failed script into a diagnostic in the agent's own terms, with one corrective action
 (Code Mode specification, section 3.3.3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain

@@ -255,11 +255,9 @@ class RunJournal(Protocol):
 
     def begun(self, call_id: int, facts: Facts) -> None:
         """Takes the facts of a call that is being made, in which further ones appear."""
-        ...
 
     def answered(self, call_id: int, ok: bool, body: bytes) -> None:
         """Takes the answer of a request; another one for the same request counts."""
-        ...
 
     def live(self) -> Diagnostic | None:
         """Hears that the script has seen all events of the recording. Gives why the run must stop then."""
@@ -268,7 +266,6 @@ class RunJournal(Protocol):
     def end(self, reason: str, response: Callable[[], dict[str, Any]]) -> None:
         """Hears how the run has ended. `response` gives its response when it is asked for, as JSON data but for a large
         result."""
-        ...
 
 
 class KeptRun(Watcher, ABC):
@@ -397,7 +394,7 @@ class RunKeeper(Protocol):
 # before (`*1` is left out). In a replay `@4:7` says where in the text that was sent the call stands that the events
 # come with.
 
-_EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+", re.ASCII)
+_EVENTS: Final = re.compile(r"(?>(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*)", re.ASCII)
 _PLACE: Final = re.compile(r"@(\d{1,9}):(\d{1,9})\Z")
 _SEEN: Final = re.compile(r"[atie]")
 

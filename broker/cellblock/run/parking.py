@@ -3,8 +3,6 @@
 Calls without a question hold the run where it is: what they come to must not be lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Turns a request and a catalog into what a worker is sent: the script, its modules, and what is refused early."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -214,7 +212,7 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
 def _class_of(server_id: str, catalog: Catalog) -> str:
     """Names the class of the error for a server that is not there (section 7.1)."""
     wants_login = server_id in catalog.unavailable and server_id in catalog.logins
-    return "AuthenticationError" if wants_login or server_id in catalog.refused else "ServerNotFoundError"
+    return "AuthenticationError" if wants_login or server_id in catalog.shut_out else "ServerNotFoundError"
 
 
 def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:

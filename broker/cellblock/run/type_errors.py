@@ -1,8 +1,6 @@
 """Tells type errors as diagnostics: before a script is started, and of one that has run, whether it failed or
 not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -13,7 +11,7 @@ from typing import Final
 from cellblock.base.errors import shorten
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import MADE_TEXT, ValueNote, asks_of_values
+from cellblock.run.answers import ValueNote, asks_of_values, made_in
 from cellblock.run.failure import CORRECT_IT, MISSING
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
@@ -98,7 +96,7 @@ class TypeErrors:
         checked = await side.outcome()
         if checked is None or checked.gave_up is not None:
             return [], [self._notice(checked, side)]
-        if all(fault.unsure for fault in checked.faults):
+        if not checked.faults:
             return [], []
         # Against open types only what is certainly wrong is left, and with it a slip of the pen refuses a script.
         certain = await side.certain()
@@ -112,9 +110,7 @@ class TypeErrors:
         rest = [
             fault
             for fault in checked.faults
-            if errors
-            and not (fault.unsure or fault.about.texts[0])
-            and (fault.line, fault.column) not in told
+            if errors and not fault.about.texts[0] and (fault.line, fault.column) not in told
         ]
         return errors, _diagnostics(rest, "warning", side.name)
 
@@ -140,8 +136,9 @@ class TypeErrors:
         if self._checker is None or not side.is_about_tools:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
-        look = partial(side.answers.of_values, side.code, side.schemas)
-        of_values = await asyncio.to_thread(look) if asks_of_values(side.code) else []
+        look, of_values = partial(side.answers.of_values, side.code, side.schemas), list[ValueNote]()
+        if asks_of_values(side.code):
+            of_values = look() if side.answers.are_light else await asyncio.to_thread(look)
         told += _of_pages(side) + _of_refusals(side)
         if checked is None:
             side.tell_later(partial(_late, side))
@@ -217,9 +214,9 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     if isinstance(response.result, RawJson) or weight_of(response.result, MAX_WEIGHT) > MAX_WEIGHT:
         return told
     result = json.dumps(response.result, ensure_ascii=False)
-    found, date = MADE_TEXT.search(result), _BEGINNING.search(result)
-    if found is not None and not _is_known(found[0], side):
-        message = f"A text of the result has `{found[0]}` in it: {made}"
+    found, date = made_in(result), _BEGINNING.search(result)
+    if found is not None and not _is_known(found, side):
+        message = f"A text of the result has `{found}` in it: {made}"
         told.append(Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint))
     if date is not None and not _is_known(date[0], side) and "Date(0" not in side.code:
         told.append(
@@ -307,13 +304,12 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
             is_path = about.subject and re.fullmatch(r"[\w$.]+", around)
             way = f": read `{about.subject}.{around}.{name}`" if is_path else ""
             fault = replace(fault, hint=f"`{name}` is in `{around}`{way}.")
-        is_elsewhere = bool(around) and around.partition(".")[0] not in (about.read or ())
         # What only a good answer has is read where one was asked for.
         is_other_branch = around is None and any(
             f"{about.subject}.{flag}" in side.code and side.answers.may_be_false(flag)
             for flag in re.findall(r"(\w+): boolean", about.receiver)
         )
-        if (fault.unsure and not is_elsewhere) or (is_other_branch and not failed):
+        if is_other_branch and not failed:
             continue
         if name and not failed:
             fault = replace(fault, message=f"{fault.message} No result of this run had it there.")

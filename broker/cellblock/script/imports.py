@@ -3,8 +3,6 @@
 Pure functions of the text, so that another process can do it.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from bisect import bisect_left
@@ -44,7 +42,7 @@ _KEYWORD: Final = re.compile(rb"import|export")
 _PHASE: Final = re.compile(rb"(?<=import)\s*\.\s*(?:defer|source)(?=\s*\()")
 """Matches the part of `import.defer(…)` and `import.source(…)` that no grammar knows yet, but the engine does."""
 
-_HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#!(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*+")
+_HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#![^\r\n]*?(?=[\r\n]|\xe2\x80[\xa8\xa9]|\Z)")
 """Matches a first line that is a comment; to the grammars only LF ends it."""
 
 

@@ -1,7 +1,5 @@
 """Takes a Markdown fence off a script, and tells from the text at a syntax error what a model has done to it."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

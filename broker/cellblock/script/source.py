@@ -8,16 +8,13 @@ is sent as TypeScript, for Deno to compile: for that Deno insists on writing to 
 loses 150 ms in retries.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cellblock.script import imports
-from cellblock.script import lines as script_lines
+from cellblock.script import imports, lines as script_lines
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
 from cellblock.script.lines import SCRIPT_NAME

@@ -9,8 +9,6 @@ Without the word `type` nothing tells that an imported name is a type, so TypeSc
 that no value position uses: a script with such a name is left to Deno, too, unless the name begins as no type does.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable
@@ -27,8 +25,8 @@ _CHARACTER: Final = re.compile(
     rb"\xe2\x80[\xa8\xa9]|[\xc2-\xdf].|[\xe0-\xef]..|[\xf0-\xf7]...|[^\r\n]", re.DOTALL
 )
 _NEXT_TOKEN: Final = re.compile(
-    rb"(?:\s|\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80|\xef\xbb\xbf"
-    rb"|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+",
+    rb"(?>(?:\s++|\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80|\xef\xbb\xbf"
+    rb"|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*)",
     re.DOTALL,
 )
 """Matches after the white space and line ends of the language, all of them, and comments."""

@@ -108,7 +108,6 @@ class RunService(Protocol):
 
     async def about_to_answer(self, principal: str) -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect."""
-        ...
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called whenever a catalog or the settings have changed; the function that is returned ends
@@ -125,7 +124,6 @@ class RunService(Protocol):
 
     async def wait_until_learnt(self, bound: float) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
-        ...
 
     async def run_request(
         self, request: Mapping[str, Any], caller: Caller, *, run_id: str = ""

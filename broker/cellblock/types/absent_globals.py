@@ -1,7 +1,5 @@
 """Says what to use in place of a global or module that the sandbox does not have, and how to import a name."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

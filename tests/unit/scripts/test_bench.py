@@ -18,13 +18,10 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import __main__ as bench
-from benchmarks import client, harness, upgrade
-from benchmarks import search as measuring
+from benchmarks import __main__ as bench, client, harness, search as measuring, upgrade
 from benchmarks.drive import LEAD_SECONDS, Outcome, closed, paced
 from benchmarks.hostile import loop_watch, neighbours, stage
-from benchmarks.load import __main__ as load
-from benchmarks.load import fronts, sweep, targets
+from benchmarks.load import __main__ as load, fronts, sweep, targets
 from benchmarks.load.scenarios import BODIES, NO_IMPORT, ROWS, SCRIPTS, TRIVIAL, Scenario
 from benchmarks.load.yardsticks import BareDeno
 from benchmarks.peers import measure, report

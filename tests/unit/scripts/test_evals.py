@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.evals import __main__ as evals
-from benchmarks.evals import arms, world
+from benchmarks.evals import __main__ as evals, arms, world
 from benchmarks.evals.models import parsed
 from benchmarks.evals.world import TASKS
 from clients_model import Model

@@ -1,7 +1,5 @@
 """Logs of our own processes are bounded files: one that is full is started anew."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat

@@ -4,8 +4,6 @@
 not serve.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

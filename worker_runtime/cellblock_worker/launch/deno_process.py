@@ -1,7 +1,5 @@
 """Owns one Deno child: spawn, write, read, kill, reap. Knows bytes, not messages."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -31,11 +29,9 @@ class ProcessEvents(Protocol):
 
     def on_output(self, data: bytes) -> None:
         """Takes bytes from the child's stdout."""
-        ...
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """Hears that the child is reaped and its pipes are read to the end. Negative code: killed by that signal."""
-        ...
 
 
 class DenoProcess:

@@ -70,11 +70,9 @@ class WorkerOwner(Protocol):
 
     def worker_ready(self, worker: Worker) -> None:
         """Hears that a worker is booted and warm."""
-        ...
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Takes a message of the run, checked and within its caps, to be relayed."""
-        ...
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         """Hears that a long run has used so much CPU time more; what a run uses after the last such message is in its
@@ -86,19 +84,15 @@ class WorkerOwner(Protocol):
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, body: bytes) -> None:
         """Hears that a worker's run is over; the worker says nothing more of it. Exactly once per leased worker."""
-        ...
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
         """Hears how much CPU time a process has used from its run's end until it was ready again, or killed."""
-        ...
 
     def worker_returned(self, worker: Worker) -> None:
         """Hears that a worker whose run is over can have another one of its key."""
-        ...
 
     def worker_gone(self, worker: Worker) -> None:
         """Hears that the process is reaped. Exactly once per worker."""
-        ...
 
 
 class Worker:

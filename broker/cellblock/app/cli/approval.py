@@ -1,7 +1,5 @@
 """Approval runs the command `approve`: it shows how a server's tools differ from their pins, and pins them anew."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -187,13 +185,13 @@ async def _tools_of(
                 f"Server {server} is not connected: {whose}.",
                 hint=f"Name who has one: --principal token:NAME. To log in, {login_hint(server)}.",
             )
-        if session is None or session.facts is None:
-            reason = "it is disabled" if session is None else session.reason
+        if session is None or session.tools.facts is None:
+            reason = "it is disabled" if session is None else session.life.reason
             from cellblock.app.cli.doctor import with_fix
 
             why = with_fix(config, reason, upstream_log(log_dir, server))
             raise ConfigError(f"Server {server} is not connected: {why}", hint="")
-        return session.facts.reviewed
+        return session.tools.facts.reviewed
     finally:
         await registry.close()
 

@@ -1,8 +1,6 @@
 """`auth` and `secret`: logins to upstream servers, values in the system's keyring, and the removal of all that a
 principal has: token, secrets, logins, kept outputs and runs, and what its own servers have taught."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
@@ -34,9 +32,9 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve import kept_outputs
 from cellblock.tools.catalog.model import learnt_as
 from cellblock.tools.upstream.auth import flow
-from cellblock.tools.upstream.auth.flow import LoginTarget, target_of
 from cellblock.tools.upstream.auth.login import held_logins, log_in, log_out, status_of, whose_login
 from cellblock.tools.upstream.auth.sources import OwnSecrets
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 from cellblock.types.learning import store as learning
 from cellblock.types.learning.store import Observations

@@ -4,8 +4,6 @@ Nothing is started for it: of servers that are not connected, the pins say which
 the store what scripts got of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -38,8 +36,7 @@ from cellblock.run.policy.policy import faults, idle_patterns
 from cellblock.tools.catalog.model import READ, Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names, module_path, module_paths, policy_ids
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.tools.upstream.pins import PinError, PinStore
-from cellblock.tools.upstream.pins import fingerprint as origin_of
+from cellblock.tools.upstream.pins import PinError, PinStore, fingerprint as origin_of
 from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.types.learning.overlay import OverlayFile, overlay_file, read_overlay
 from cellblock.types.learning.store import TABLES, Observations

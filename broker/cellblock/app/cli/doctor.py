@@ -1,7 +1,5 @@
 """`doctor`: what is in force on this machine, what keeps Cellblock or a server from working, and what to do then."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
@@ -59,7 +57,7 @@ VERSION_BOUND_SECONDS: Final = 10.0
 @dataclass(slots=True)
 class Report:
     """A report has `problems`, which keep Cellblock, a server or a rule from working, `missing`, which only weakens
-    it, and `warnings`, which are about tools of servers that work. A broker's part of it is one, too."""
+    it, and `warnings`, which are about type checks and tools that work. A broker's part of it is one, too."""
 
     versions: dict[str, str] = field(default_factory=dict[str, str])
     config: str = ""
@@ -213,7 +211,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
         report.problems.append(f"A script that only computes does not run: {found}")
     if compiler.why_absent() is None and section.typecheck != "off":
-        report.typecheck = await _failed_check(broker)
+        report.note(None, await _failed_check(broker))
     report.flows = overview(section.policy, settings.servers, broker.catalog)
     return asdict(report)
 
@@ -254,11 +252,11 @@ def _typecheck(mode: str) -> str:
     return f"{mode} (TypeScript {compiler.version()})"
 
 
-async def _failed_check(broker: Broker) -> str:
-    """Returns what goes wrong when a script with a type error is checked, or nothing."""
+async def _failed_check(broker: Broker) -> str | None:
+    """Returns what goes wrong when a script with a type error is checked, or None."""
     response = await broker.run(TYPE_PROBE, typecheck="before")
     missed = next((found for found in response.diagnostics if found.code == "TYPECHECK_UNAVAILABLE"), None)
-    return f", but a trial failed: {missed.message}" if missed else ""
+    return f"{missed.message} If another `cellblock doctor` says so, too: {compiler.FIX}" if missed else None
 
 
 def _deno_version(binary: str) -> str:

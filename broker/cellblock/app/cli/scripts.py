@@ -1,8 +1,6 @@
 """`scripts`, `save` and `run --saved`: the script of a run is kept, a person lets versions of it in, and a kept one
 runs."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json
@@ -23,8 +21,7 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless, spelled_line
 from cellblock.record.journal import Journal
 from cellblock.record.scripts.library import Library
-from cellblock.record.scripts.saving import input_schema
-from cellblock.record.scripts.saving import save as keep
+from cellblock.record.scripts.saving import input_schema, save as keep
 from cellblock.record.scripts.script_file import (
     SUFFIX,
     BadScript,

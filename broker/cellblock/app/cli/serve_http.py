@@ -1,7 +1,5 @@
 """Serve_http serves a broker over HTTP: its front-end, the pages of a running daemon, and the signals that end it."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal

@@ -1,7 +1,5 @@
 """`token create|list|revoke`, named tokens for the clients of a daemon, and `keygen`, key pairs for worker hosts."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

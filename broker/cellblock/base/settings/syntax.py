@@ -4,8 +4,6 @@ finds where each key and value stands, which is only asked once something is wro
 Both scanners take text that its parser has accepted, so they look at structure alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
@@ -105,7 +103,7 @@ _JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re
 
 # What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
 _TOML_TOKEN: Final = re.compile(
-    r"""\"{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'{1,2}(?!'))*+(?:'{3,5}|\Z)"""
+    r"""\"{3}(?>(?:[^"\\]++|\\.|"{1,2}(?!"))*)(?:"{3,5}|\\?\Z)|'{3}(?>(?:[^']++|'{1,2}(?!'))*)(?:'{3,5}|\Z)"""
     r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|'[^'\n]*+'?|#[^\n]*+""",
     re.S,
 )

@@ -1,8 +1,6 @@
 """A run's flow is what is known of the data that the run has seen: it judges each call by that, and takes each result's
 label before the result goes on to the script."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import deque
@@ -54,12 +52,10 @@ class FlowMemory(Protocol):
 
     def rises(self, reader: str, label: Label) -> None:
         """Hears that a run of a reader knows more: what it logs may be read before it ends."""
-        ...
 
     async def read(self, reader: str, label: Label) -> None:
         """Hears that a reader is about to read what has this label; others know it when this returns, or within a
         bound. Never raises."""
-        ...
 
 
 class RunFlow:

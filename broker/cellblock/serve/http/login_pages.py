@@ -46,18 +46,16 @@ from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError
 from cellblock.tools.upstream.auth.flow import (
     BEGUN_SECONDS,
     BegunLogin,
-    LoginTarget,
     begin,
-    challenge_of,
     failing,
     finish,
     leading,
     taken,
-    target_of,
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import code_in, page, values_in
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
 from cellblock.tools.upstream.server_logins import kept_logins
 
 logger = logging.getLogger("cellblock.serve")

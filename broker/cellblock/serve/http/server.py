@@ -4,8 +4,6 @@ Both generations of the protocol are served at one path: sessions (2025-11-25 an
 (2026-07-28).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

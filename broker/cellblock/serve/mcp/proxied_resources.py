@@ -5,8 +5,6 @@ first in the order of the configuration answers. A server hears of a subscriptio
 of its end when nobody is left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

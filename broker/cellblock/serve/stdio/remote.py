@@ -1,7 +1,5 @@
 """`cellblock connect` reaches a daemon of another machine or user by the SDK's streamable HTTP transport."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

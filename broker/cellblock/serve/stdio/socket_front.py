@@ -5,8 +5,6 @@ Both sides write one line first (`hello`): `connect` says which token it shows i
 it is, or why it takes nobody. Without a token the client is this user, who has the token file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -66,7 +64,6 @@ class Answer(Protocol):
         self, asked: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, /
     ) -> None:
         """Answers what a command asks in its first line, until it hangs up."""
-        ...
 
 
 class SocketFront:

@@ -205,7 +205,7 @@ class Catalog:
     to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `wants` says of
     unavailable servers that whoever runs Cellblock must do something about what that is.
     `changing` are the ids of unavailable servers that are connected, and whose tools have changed. `logins` says of
-    unavailable servers that want a login of whom the catalog is for, how to log in. `refused` are the ids of
+    unavailable servers that want a login of whom the catalog is for, how to log in. `shut_out` are the ids of
     unavailable servers that did not take the credentials.
     """
 
@@ -218,7 +218,7 @@ class Catalog:
     wants: Mapping[str, str] = field(default_factory=dict[str, str])
     changing: frozenset[str] = frozenset()
     logins: Mapping[str, str] = field(default_factory=dict[str, str])
-    refused: frozenset[str] = frozenset()
+    shut_out: frozenset[str] = frozenset()
 
     @property
     def who_starts(self) -> list[str]:

@@ -1,8 +1,6 @@
 """A Python tool is a function with what is known about one from its registration on, and how its input is read; module
 paths name them."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import traceback

@@ -1,7 +1,5 @@
 """Finds the one violation among the checker's errors that helps most."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce

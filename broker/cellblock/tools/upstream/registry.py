@@ -25,8 +25,7 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import TaskSet
-from cellblock.base.tasks import at_most as cut_off
+from cellblock.base.tasks import TaskSet, at_most as cut_off
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry, learnt_as
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
@@ -105,12 +104,12 @@ class Held:
         """Gives what the server is and lists, as far as that is known."""
         if self.session is None:
             return None
-        return self.session.facts or (self.recalled if self.session.starting else None)
+        return self.session.tools.facts or (self.recalled if self.session.life.is_first else None)
 
     @property
     def is_connected(self) -> bool:
         """Says whether it takes the place of a connection."""
-        return self.session is not None and self.session.state in (State.READY, State.CONNECTING)
+        return self.session is not None and self.session.life.state in (State.READY, State.CONNECTING)
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class _Person:
     def weight(self) -> int:
         """Says how much there is to lose."""
         sessions = [held.session for held in self.own.values() if held.session is not None]
-        return max((2 if one.is_busy else int(one.facts is not None) for one in sessions), default=0)
+        return max((2 if one.is_busy else int(one.tools.facts is not None) for one in sessions), default=0)
 
 
 @dataclass(slots=True)
@@ -236,7 +235,7 @@ class Registry:
     async def recall(self) -> None:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
         for name, held in [*self._shared.items()]:
-            if held.session is None or not held.session.starting or self._shared.get(name) is not held:
+            if held.session is None or not held.session.life.is_first or self._shared.get(name) is not held:
                 continue
             if pinned := await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name]):
                 from cellblock.tools.upstream.listing import as_pinned
@@ -304,7 +303,7 @@ class Registry:
         held = self._shared.get(name)
         if held is None or held.session is None:
             return None
-        held.recalled, old = held.session.facts, held.session
+        held.recalled, old = held.session.tools.facts, held.session
         held.login = self._logins(name, self.servers[name], "")
         self._make(name, self.servers[name], held, None)
         self._changed()
@@ -351,7 +350,7 @@ class Registry:
 
     def starting(self, principal: str) -> bool:
         """Says whether a server of a principal's is in its first attempt to connect."""
-        return any(session.starting for session in self.sessions_of(principal).values())
+        return any(session.life.is_first for session in self.sessions_of(principal).values())
 
     async def installed(
         self, tell: Callable[[str], object], code: str | Collection[str] | None = None, principal: str = ""
@@ -371,7 +370,7 @@ class Registry:
         }
         now = asyncio.get_running_loop().time
         began, due = now(), dict[str, float]()
-        while names := [name for name, one in named.items() if one.starting and one.installing]:
+        while names := [name for name, one in named.items() if one.life.is_first and one.installing]:
             since = now() - began
             for name in names:
                 if since >= due.get(name, QUIET_SECONDS):
@@ -404,7 +403,7 @@ class Registry:
         bound = STARTUP_WAIT_SECONDS if ids is None else inf
         most = STARTUP_WAIT_SECONDS if at_most is None else min(at_most, STARTUP_WAIT_SECONDS)
         named = self._named(self.sessions_of(principal), ids).values()
-        await asyncio.gather(*(one.settled(bound, at_most=most) for one in named if one.starting))
+        await asyncio.gather(*(one.settled(bound, at_most=most) for one in named if one.life.is_first))
 
     async def refreshed(
         self, used: Collection[str] | None, bound: float, principal: str = ""
@@ -430,9 +429,9 @@ class Registry:
         away = [
             session
             for session in named.values()
-            if session.state is State.WAITING
-            or (session.state is State.CONNECTING and not session.starting)
-            or (session.state is State.RESTING and session.has_login)
+            if session.life.state is State.WAITING
+            or (session.life.state is State.CONNECTING and not session.life.is_first)
+            or (session.life.state is State.RESTING and session.has_login)
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
         if awaited:
@@ -449,8 +448,8 @@ class Registry:
         """Takes over what was approved of these sessions' servers, by their names, since the last look."""
         for name in [name for name in sessions if self._reviewer.approved_meanwhile(name)]:
             session, config = sessions[name], self.servers.get(name)
-            if session.facts is not None and config is not None:
-                await self._prepare(name, config, session.facts)
+            if session.tools.facts is not None and config is not None:
+                await self._prepare(name, config, session.tools.facts)
             self._forget(name)
 
     async def close(self) -> None:
@@ -709,7 +708,7 @@ class Registry:
         """Makes `catalog` and `known_catalog` for a person with these own sessions, or for all."""
         servers, known = dict[str, ServerEntry](), dict[str, ServerEntry]()
         away, logins = dict[str, str](), dict[str, str]()
-        starting, refused, wants = set[str](), set[str](), dict[str, str]()
+        starting, shut_out, wants = set[str](), set[str](), dict[str, str]()
         for name, path in self._paths.items():
             config, held = self.servers.get(name), self._shared.get(name) or own.get(name)
             if config is None:
@@ -719,12 +718,12 @@ class Registry:
                 wants[path] = "set it where Cellblock is started"
                 continue
             session = held.session if held is not None else None
-            state = session.state if session is not None else None
+            state = session.life.state if session is not None else None
             lacks_login = session is None or (state is State.RESTING and session.lacks_login)
             if lacks_login:
                 login = held.login if held is not None else None
                 logins[path] = login.hint if login is not None else login_hint(name)
-            elif session is not None and session.starting:
+            elif session is not None and session.life.is_first:
                 starting.add(path)
             is_shared = name in self._shared
             entry = self._entry(name, held, None if is_shared else person) if held is not None else None
@@ -735,10 +734,10 @@ class Registry:
             elif state is State.RESTING and not lacks_login:
                 away[path] = NO_ROOM
             else:
-                reason = session.reason if session is not None else ""
+                reason = session.life.reason if session is not None else ""
                 away[path] = reason or (NEEDS_LOGIN if lacks_login or state is None else state.value)
                 if session is not None and session.remedy is not None:
-                    refused.add(path)
+                    shut_out.add(path)
                     wants[path] = session.remedy[1]
         for entry in self._apart():
             servers[entry.server_id] = known[entry.server_id] = entry
@@ -748,7 +747,7 @@ class Registry:
             "starting": frozenset(starting),
             "wants": wants,
             "logins": logins,
-            "refused": frozenset(refused),
+            "shut_out": frozenset(shut_out),
         }
         never = {path: reason for path, reason in away.items() if path not in known}
         return Catalog(version, servers, away, **about), Catalog(version, known, never, **about)

@@ -1,8 +1,6 @@
 """Keeps what servers say beside their answers, without the configuration's secrets, and bounded: their log messages go
 into Cellblock's own log, and the stderr of a started server into a file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -114,7 +112,7 @@ _CAUSE: Final = re.compile(r"(?:cause|Caused by):")
 _PROBED: Final = re.compile(r"Failed to validate request:|server/discover")
 """Matches how a server tells of the request by which its protocol is found out, which older ones do not know; the
 former begins some 80 lines of the SDK of Python."""
-_OF_PROBE: Final = re.compile(r"\s{2,}+(?!DEBUG|INFO|WARNING|ERROR|CRITICAL)|\w++(?:\.\w++)++$")
+_OF_PROBE: Final = re.compile(r"\s{2,}+(?!DEBUG|INFO|WARNING|ERROR|CRITICAL)|\w++(?>(?:\.\w++)+)$")
 """Matches what follows there: a line that is indented, and is not the next message, or the name of a field."""
 _COUNT: Final = re.compile(r"(?<!\d)\d++ validation errors? for ")
 

@@ -23,8 +23,7 @@ from cellblock.base.json import is_object
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.tasks import at_most as cut_off
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import at_most as cut_off, end_tasks
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
@@ -123,21 +122,6 @@ class UpstreamSession:
         self._began = 0.0
         self._tried_with = ""
 
-    @property
-    def state(self) -> State:
-        """Gives the state."""
-        return self.life.state
-
-    @property
-    def reason(self) -> str:
-        """Says why the server is not connected."""
-        return self.life.reason
-
-    @property
-    def facts(self) -> ServerFacts | None:
-        """Gives what is known of the server; None before its first connection."""
-        return self.tools.facts
-
     def start(self, since: float | None = None, *, resting: bool = False) -> None:
         """Starts the task that owns the session; `settled` counts from `since`, on the loop's clock, or from now. One
         that starts `resting` connects when it is needed first."""
@@ -162,16 +146,16 @@ class UpstreamSession:
     @property
     def idle_since(self) -> float | None:
         """Says since when, on the loop's clock, a connection has had no call; None for one that has, or is none."""
-        return None if self._at_work or self.state is not State.READY else self._used_at
+        return None if self._at_work or self.life.state is not State.READY else self._used_at
 
     @property
     def is_busy(self) -> bool:
         """Says whether it has a call, or is about to have one."""
-        return self._at_work > 0 or self.state is State.CONNECTING
+        return self._at_work > 0 or self.life.state is State.CONNECTING
 
     def rest(self) -> None:
         """Ends the connection, whatever it does, until somebody needs the server."""
-        if self.state is State.READY:
+        if self.life.state is State.READY:
             self.life.rest()
             self._link.ended.set()
 
@@ -179,7 +163,7 @@ class UpstreamSession:
         """Begins an attempt to connect, where there is no connection, and waits for nothing. Returns what
         `Lifecycle.wanted` does; None, too, where there is no room for one more connection."""
         attempt = self.life.wanted(asyncio.get_running_loop().time())
-        begins = self.state in (State.WAITING, State.RESTING) and not self._wanted.is_set()
+        begins = self.life.state in (State.WAITING, State.RESTING) and not self._wanted.is_set()
         if attempt is None or not begins:
             return attempt
         if not self._has_room():
@@ -204,11 +188,6 @@ class UpstreamSession:
         """Says what is wrong with refused credentials, as far as that is known, and what to do."""
         return failures.remedy(self._shut_out_with, self._server.trouble(), self._server.name)
 
-    @property
-    def starting(self) -> bool:
-        """Says whether the first attempt to connect is not over yet."""
-        return self.life.is_first
-
     async def settled(self, bound: float, *, at_most: float) -> None:
         """Waits for the end of the first attempt to connect.
 
@@ -217,7 +196,7 @@ class UpstreamSession:
             at_most: Seconds from now.
         """
         async with cut_off(min(self._began + bound - asyncio.get_running_loop().time(), at_most)):
-            while self.starting:
+            while self.life.is_first:
                 await self._moved.wait()
 
     @property
@@ -242,7 +221,7 @@ class UpstreamSession:
             if await login.mark() in ("", before):
                 return False
             self.wake()
-            return self.state is State.READY
+            return self.life.state is State.READY
 
         return NeededLogin(self._server.name, login.page, mark, is_there)
 
@@ -382,16 +361,16 @@ class UpstreamSession:
         Raises:
             ToolCallError: There is none.
         """
-        if self.state is not State.READY:
+        if self.life.state is not State.READY:
             async with cut_off(bound):
                 await self.tried()
-        if self.state is not State.READY:
-            raise failures.not_connected(self._server.name, self.reason, self.remedy, self.needed_login)
+        if self.life.state is not State.READY:
+            raise failures.not_connected(self._server.name, self.life.reason, self.remedy, self.needed_login)
         return self._link
 
     def _lose(self, link: Link) -> None:
         """Offers a connection that is known to be dead to no further call: what was never sent must be told as that."""
-        if self.state is State.READY and self._link is link:
+        if self.life.state is State.READY and self._link is link:
             self.life.lost(CLOSED_BY_SERVER)
             self._told()
             link.ended.set()
@@ -400,7 +379,7 @@ class UpstreamSession:
 
     async def _own(self) -> None:
         while True:
-            if self.state is State.RESTING:
+            if self.life.state is State.RESTING:
                 self._told()
                 await self._wanted.wait()
             self.life.begin()
@@ -419,12 +398,12 @@ class UpstreamSession:
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)
-            if self.state is State.CLOSED:
+            if self.life.state is State.CLOSED:
                 return
-            if self.state is State.RESTING:
+            if self.life.state is State.RESTING:
                 continue
             why = visible(why, instead=" ")
-            before = self.reason
+            before = self.life.reason
             is_hopeless = re.search(NO_PACKAGE, why) is not None
             pause = self.life.ended(
                 asyncio.get_running_loop().time(),
@@ -463,7 +442,7 @@ class UpstreamSession:
             self._told()
             await self._serve(session)
             # Closing takes a while, in which no script should be offered what cannot be called.
-            if self.state is State.READY:
+            if self.life.state is State.READY:
                 self.life.lost(visible(link.why_ended(), instead=" "))
             self._told()
             await session.connection.last_answers()
@@ -543,11 +522,11 @@ class UpstreamSession:
     @property
     def client(self) -> Session | None:
         """Gives the connection, if there is one."""
-        return self._link.session if self.state is State.READY else None
+        return self._link.session if self.life.state is State.READY else None
 
     def _told(self) -> None:
         """Tells whoever waits for another state, or shows it."""
-        if self.state in (State.WAITING, State.RESTING, State.CLOSED):
+        if self.life.state in (State.WAITING, State.RESTING, State.CLOSED):
             self.tools.done()
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
@@ -557,7 +536,7 @@ class UpstreamSession:
         """Tells once what was odd in what the server sent."""
         self._server.note(text)
         reason = f"{FIRST_TRY}{self._link.noise()}"
-        if self.state is State.CONNECTING and reason not in (FIRST_TRY, self.reason):
+        if self.life.state is State.CONNECTING and reason not in (FIRST_TRY, self.life.reason):
             # Whoever waits for it is told at once.
             self.life.reason = reason
             self._told()

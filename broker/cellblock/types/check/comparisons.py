@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
-from cellblock.script.trees import Nodes, field, operator_of
-from cellblock.types.check.parsed import AROUND, EQUALITIES, text_of
+from cellblock.script.trees import Nodes, field
+from cellblock.types.check.parsed import AROUND, text_of
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
@@ -35,12 +34,16 @@ _TEXT: Final = re.compile(_QUOTED)
 _LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
 # A text or a comment without an end is taken to the end, so that no other search begins within it.
 _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
-_UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
-_PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| {_LITERAL})*+")
+_UNION: Final = re.compile(
+    rf"/\*[^*]*+(?:\*++[^*/][^*]*+)*+(?:\*++/?)?|{_ENDED}(?>(?:\s*+\|\s*+{_ENDED})*)", re.DOTALL
+)
+_PRINTED: Final = re.compile(rf"{_LITERAL}(?>(?: \| {_LITERAL})*)")
 
 _COMPARED: Final = re.compile(rb"""(?:[!=]==?|\bcase)\s*+["'`]([^"'`]++)|["'`]([^"'`]++)["'`]\s*+[!=]==?""")
 """Matches a comparison with a text, on either side."""
 
+_GIVEN: Final = rb"""(?<![\w$])%s\s*(?:\?\?=|:|=)(?![=>])[^;\n]*["'`]"""
+_TEXT_IN: Final = re.compile(rb"""["'`]""")
 _ENDS: Final = (b";", b"{", b"}")
 _END: Final = re.compile(rb"[;{}]")
 
@@ -95,10 +98,6 @@ class Comparisons:
         found = {match[0] for match in _UNION.finditer(self._declarations)}
         return [frozenset(re.findall(_LITERAL, text)) for text in sorted(found) if text[0] != "/"]
 
-    @cached_property
-    def _assigned(self) -> set[bytes]:
-        return set(_assigned_texts(self._nodes))
-
     def _choices(self, value: str, printed: frozenset[str]) -> tuple[str, ...]:
         """Gives the texts of the declared enum that a type is, or is what an `if` has left of; none where it has the
         value."""
@@ -112,10 +111,10 @@ class Comparisons:
         return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
 
     def _is_own(self, of: Node) -> bool:
-        """Says whether what is compared may have a value that the script itself has given."""
-        if of.type in ("member_expression", "identifier"):
-            return text_of(field(of, "property") or of) in self._assigned
-        return any(True for _ in _texts_in(of))
+        """Says whether what is compared may have a text, or a type, that the script itself has given."""
+        if of.type not in ("member_expression", "identifier"):
+            return _TEXT_IN.search(of.text or b"") is not None
+        return re.search(_GIVEN % re.escape(text_of(field(of, "property") or of)), self._code) is not None
 
     def _is_covered(self, node: Node, value: str, choices: tuple[str, ...]) -> bool:
         """Says whether the declared text that was meant is compared with beside this, if it is known which."""
@@ -149,28 +148,3 @@ def _bare(node: Node) -> Node:
     while node.type in AROUND and node.named_children:
         node = node.named_children[0]
     return node
-
-
-def _assigned_texts(nodes: Nodes) -> Iterator[bytes]:
-    """Gives the names of variables and members that the script gives texts of its own, or types."""
-    for name in nodes["given"]:
-        around = name.parent
-        value = field(around, "value") or field(around, "right")
-        if field(around, "type") is not None or (value is not None and any(True for _ in _texts_in(value))):
-            yield text_of(field(name, "property") or name)
-
-
-def _texts_in(value: Node) -> Iterator[Node]:
-    """Gives the texts that an expression's value may be."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if node.type in ("string", "template_string"):
-            yield node
-        elif node.type == "binary_expression":
-            if operator_of(node) not in EQUALITIES:
-                stack.extend(node.named_children)
-        elif node.type == "ternary_expression":
-            stack.extend(node.named_children[1:])
-        elif node.type not in _ELSEWHERE and not node.type.endswith(("function", "function_expression")):
-            stack.extend(node.named_children)

@@ -143,7 +143,7 @@ _FIELD_KINDS: Final = (5, 10)
 
 _END: Final = b"\r\n\r\n"
 _HEADER: Final = re.compile(
-    rb"(?:(?!content-length:)[^\r\n]++\r\n)*+content-length:[ \t]*+(\d{1,10})[ \t]*+\r\n(?:[^\r\n]++\r\n)*+\r\n",
+    rb"(?>(?:(?!content-length:)[^\r\n]++\r\n)*)content-length:[ \t]*+(\d{1,10})[ \t]*+\r\n(?:[^\r\n]++\r\n)*+\r\n",
     re.I,
 )
 

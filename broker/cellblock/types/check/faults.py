@@ -84,9 +84,6 @@ class TypeFault:
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
 
-    unsure: bool = False
-    """Says whether it is one only where a result of the run has the member elsewhere: the script asks for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -139,7 +136,7 @@ async def find_faults(
     described = dict(zip(places_asked, answers, strict=True))
     for complaint, times in distinct:
         # Of what the values of the run decide, few count.
-        if sum(not (fault.unsure or fault.about.texts[0]) for fault in faults) >= MAX_SHOWN:
+        if sum(not fault.about.texts[0] for fault in faults) >= MAX_SHOWN:
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
@@ -151,8 +148,7 @@ async def find_faults(
         asked = complaint.kind in ("member", "key") and not complaint.name.isdigit()
         names = await warm.names_at(complaint.asked_at, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
-        unsure = bool(complaint.guard) and not (script.closed and _asks_in_vain(complaint, members, is_few))
-        if unsure and not (members and complaint.absent and _reads_nothing_of(complaint, members)):
+        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members, is_few)):
             continue
         if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver)):
             members = [only[1]]
@@ -175,17 +171,7 @@ async def find_faults(
             if seen is not None and seen.document is None:
                 hint = hint.replace(_IF_JSON, "no earlier result was JSON")
         faults.append(
-            TypeFault(
-                message,
-                hint,
-                line,
-                column,
-                complaint,
-                tool=named,
-                beside=tuple(members),
-                slip=slip,
-                unsure=unsure,
-            )
+            TypeFault(message, hint, line, column, complaint, tool=named, beside=tuple(members), slip=slip)
         )
     return tuple(faults)
 
@@ -221,10 +207,6 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str], is_few: bool) ->
     is_in_vain = complaint.guard != "asked" and not is_few
     meant = {*members} if is_list or is_in_vain else alike
     return bool(meant) and complaint.read.isdisjoint(meant)
-
-
-def _reads_nothing_of(complaint: Complaint, members: Sequence[str]) -> bool:
-    return complaint.read is not None and complaint.read.isdisjoint(members)
 
 
 def _tool(catalog: Catalog, server_id: str, export: str) -> ToolEntry | None:

@@ -197,8 +197,8 @@ _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
 _IS: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+\??: %s(?!\[| [|&])"
 
 _OF_COMPUTED_KEYS: Final = (
-    r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)(?:[^{}]++|\{[^{}]*+\})*+\}"
-    r"(?: & \{\\n +constructor\?(?:[^{}]++|\{[^{}]*+\})*+\})?[\"']\}, 'range'"
+    r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)(?>(?:[^{}]++|\{[^{}]*+\})*)\}"
+    r"(?: & \{\\n +constructor\?(?>(?:[^{}]++|\{[^{}]*+\})*)\})?[\"']\}, 'range'"
 )
 
 WRITTEN: Final = {
@@ -480,7 +480,7 @@ OF_TEXTS: Final = {
     "seconds": "seconds",
     "zoned": "zones",
     "unnumbered": "no digit first",
-    "overlong": "late milliseconds",
+    "overlong": "milliseconds",
     "counted": "lists as JSON",
     "grouped": "grouped",
     "misread": "unread dates",

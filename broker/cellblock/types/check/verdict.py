@@ -126,7 +126,7 @@ _NOT_TO_BE_SAID: Final = (
     "is optional in type",
     "ype 'unknown' is not assignable to ",
 )
-_PLAIN_PART: Final = r"(?:[^{}()<>=]|=>?)*+"
+_PLAIN_PART: Final = r"(?:[^{}()<>=]|=>?+)*+"
 _INNERMOST: Final = re.compile(rf"\{{{_PLAIN_PART}\}}|\({_PLAIN_PART}\)|<{_PLAIN_PART}>")
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
 _ADVICE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)

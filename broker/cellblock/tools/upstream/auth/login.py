@@ -20,10 +20,11 @@ from cellblock.base.store import Stamp, Store
 from cellblock.base.tasks import start_daemon
 from cellblock.tools.upstream.auth.authority import TOKEN_SECONDS, revoke
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
-from cellblock.tools.upstream.auth.flow import LoginTarget, begin, challenge_of, finish, taken
+from cellblock.tools.upstream.auth.flow import begin, finish, taken
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.sources import OwnCredentials
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS, LoginStore
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.redirect import RedirectListener

@@ -69,7 +69,7 @@ async def test_a_session_goes_on_though_its_listener_raises(tmp_path: Path) -> N
         on_change=broken,
     )
     session.start()
-    await until(lambda: session.reason, "a reason")
+    await until(lambda: session.life.reason, "a reason")
     await within(session.close())
 
 

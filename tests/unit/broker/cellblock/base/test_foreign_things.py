@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.errors import CellblockError, ConfigError

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from cellblock.base import payload

@@ -8,8 +8,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.base.redaction import safe_text
 from cellblock.base.terminal import (

@@ -5,8 +5,7 @@ from collections import Counter, deque
 from unittest.mock import Mock, call
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cellblock.base.admission import Admission, Ticket

@@ -18,8 +18,7 @@ from cellblock.base.errors import Certainty
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.state import JournalSettings
-from cellblock.record import recording as recordings
-from cellblock.record import rows
+from cellblock.record import recording as recordings, rows
 from cellblock.record.journal import MAX_BYTES
 from cellblock.record.recording import (
     RecordedCall,

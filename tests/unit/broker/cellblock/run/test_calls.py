@@ -18,8 +18,7 @@ from cellblock.run.calls import NOTED_ANSWERS, CallCounts, ToolCalls
 from cellblock.run.events import NEVER_SENT, Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.run.run_clock import RunClock
-from cellblock.tools.catalog.model import JsonSchema, ToolEntry
-from cellblock.tools.catalog.model import ResultKind as Kind
+from cellblock.tools.catalog.model import JsonSchema, ResultKind as Kind, ToolEntry
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.loop_steps import longest_step

@@ -22,8 +22,7 @@ from cellblock.base.errors import (
 )
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
-from cellblock.run import answers as module
-from cellblock.run import results
+from cellblock.run import answers as module, results
 from cellblock.run.answers import Answers
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse

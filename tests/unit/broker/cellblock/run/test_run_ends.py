@@ -9,8 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from cellblock.base import payload
-from cellblock.run import queries, run_clock
-from cellblock.run import run as run_module
+from cellblock.run import queries, run as run_module, run_clock
 from cellblock.run.events import RunFacts, Watcher
 from cellblock.run.heard import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol

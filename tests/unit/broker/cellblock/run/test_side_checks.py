@@ -7,8 +7,7 @@ import weakref
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.failure import (

@@ -14,12 +14,10 @@ import deno
 import hypothesis
 import pytest
 import tree_sitter_javascript
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tree_sitter import Language, Parser
 
-from cellblock.script import imports, source
-from cellblock.script import lines as script_lines
+from cellblock.script import imports, lines as script_lines, source
 from cellblock.script.conventions import ASSIGN, Entry, entry_of
 from cellblock.script.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex, find_imports
 from cellblock.script.lines import CompilerPlaces, parsed_place, place, with_plain_ends

@@ -17,8 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, OutputSettings

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cellblock_worker.confinement import confinement, seccomp, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable

@@ -16,8 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from cellblock_worker.confinement import confinement
-from cellblock_worker.host import host as host_module
-from cellblock_worker.host import reusable, warm
+from cellblock_worker.host import host as host_module, reusable, warm
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol

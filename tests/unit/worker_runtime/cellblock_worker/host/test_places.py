@@ -3,8 +3,7 @@
 from collections import deque
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from cellblock_worker.host.places import Places
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock_worker.host import reusable
 from cellblock_worker.host.reusable import SOON_SECONDS, SURPLUS_SECONDS, ReusableWorkers

@@ -12,8 +12,7 @@ import msgpack
 import msgspec
 import pytest
 import zmq
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameDecoder, FrameError, encode_frame, pack_header

@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, encode_frame, pack_header

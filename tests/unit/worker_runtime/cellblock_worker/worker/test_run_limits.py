@@ -17,8 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import run_limits, usage

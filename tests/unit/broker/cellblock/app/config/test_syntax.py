@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ruamel.yaml import YAML
 
 from cellblock.app.config.edit import REMOVED, EditFault, edited, read
 from cellblock.app.config.references import MAX_FILE_BYTES, Resolver, input_variable
 from cellblock.base.settings.syntax import (
     Path as Place,
-)
-from cellblock.base.settings.syntax import (
     Position,
     SyntaxFault,
     find_positions,

@@ -21,7 +21,7 @@ from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig
 from cellblock.base.settings.syntax import parse
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.flow import target_of
+from cellblock.tools.upstream.auth.target import target_of
 from support.documents import ROOT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.fleet.ray import __main__ as reporter
 from cellblock.fleet.ray.fleet import FULL_SHARE, REPORT_SECONDS, Plan, Scale

@@ -13,8 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import Grant

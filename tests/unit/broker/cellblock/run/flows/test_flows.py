@@ -5,8 +5,7 @@ nothing, and what flows somewhere may be known there.
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError

@@ -14,8 +14,7 @@ from typing import Any
 from weakref import ref
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from cellblock.app.config.load import parse_settings

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import mcp_types as types
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mcp import Client, MCPError
 
 from cellblock.base.settings.sections import OutputSettings

@@ -11,8 +11,7 @@ from typing import Any
 
 import deno
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock import Broker
 from cellblock.base.errors import ConfigError

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types import search_words

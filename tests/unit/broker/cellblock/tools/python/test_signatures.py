@@ -17,8 +17,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDic
 import jsonschema
 import pytest
 import typing_extensions
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
 from cellblock.base.errors import ConfigError

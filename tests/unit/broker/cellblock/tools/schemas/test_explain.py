@@ -7,8 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jsonschema.validators import validator_for
 
 from cellblock.tools.schemas.example import MAX_EXAMPLE_CHARS, minimal_example

@@ -17,8 +17,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig

@@ -91,8 +91,8 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
     )
     session.start()
     try:
-        await until(lambda: session.state is State.WAITING, "it has given up")
-        assert session.reason == why
+        await until(lambda: session.life.state is State.WAITING, "it has given up")
+        assert session.life.reason == why
     finally:
         await session.close()
 
@@ -125,7 +125,9 @@ async def test_a_server_of_the_new_revision_may_leave_out_what_its_results_must_
     session.start()
     try:
         result = await session.call("echo", {}, call_bound=20)
-        assert session.facts is not None and [tool.name for tool in session.facts.tools] == ["echo"]
+        assert session.tools.facts is not None and [tool.name for tool in session.tools.facts.tools] == [
+            "echo"
+        ]
         assert result.only_text == b'"hi"'
     finally:
         await session.close()
@@ -174,11 +176,11 @@ async def test_a_session_that_is_woken_does_not_rest_at_once(tmp_path: Path) -> 
         await session.tried()
         for _ in range(20):
             await asyncio.sleep(0)
-        assert session.idle_since is not None, session.state
+        assert session.idle_since is not None, session.life.state
         session.rest()
-        assert session.state is State.RESTING
+        assert session.life.state is State.RESTING
         await session.tried()
-        assert (session.state, session.life.attempts) == (State.READY, 2)
+        assert (session.life.state, session.life.attempts) == (State.READY, 2)
     finally:
         await session.close()
 
@@ -236,7 +238,7 @@ async def test_all_calls_of_a_session_that_is_forgotten_are_made_in_the_next(
         )
         session.start()
         try:
-            await until(lambda: session.state is State.READY, "it is connected")
+            await until(lambda: session.life.state is State.READY, "it is connected")
             Forgets.forgotten.update(Forgets.sessions)
             found = await asyncio.gather(*(session.call("x", {}, call_bound=30) for _ in range(8)))
         finally:
@@ -269,7 +271,7 @@ async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
             slowest = max(slowest, loop.time() - began)
             ran += session.life.attempts
             assert slowest < CLOSE_BOUND_SECONDS / 2, f"{slowest:.1f} s to close at moment {moment}"
-            assert session.state is State.CLOSED
+            assert session.life.state is State.CLOSED
         left = [task for task in asyncio.all_tasks() if task.get_name() == "upstream none"]
         assert (left, ran >= MOMENTS) == ([], True)
 

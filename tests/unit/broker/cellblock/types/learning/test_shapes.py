@@ -7,8 +7,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import (

@@ -42,8 +42,7 @@ from cellblock.types.learning.store import (
 )
 from support.params import mostly
 from support.postgresql import Cutting, Postgres
-from support.shared_rows import KEY as KEY_BYTES
-from support.shared_rows import AnyStore
+from support.shared_rows import KEY as KEY_BYTES, AnyStore
 
 KEY = ToolKey("files", "read", "0" * 16)
 

@@ -17,19 +17,10 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.flow import (
-    KIND,
-    MAX_BYTES,
-    NOT_OURS,
-    BegunLogin,
-    LoginTarget,
-    begin,
-    challenge_of,
-    finish,
-    taken,
-)
+from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener, code_in
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 from support.oauth_world import World, world
 from support.params import mostly
 from support.shared_rows import AnyStore

@@ -26,9 +26,9 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import EXCHANGE, IdentityGrant, KeptIdentity, place_of, subject_of
 from cellblock.tools.upstream.auth.authority import authority_of, check_endpoints
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError
-from cellblock.tools.upstream.auth.flow import LoginTarget, target_of
 from cellblock.tools.upstream.auth.login import log_in, status_of
 from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from support.entries import settings
 from support.http_server import Answering, serving
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Provider, provider
