@@ -126,28 +126,30 @@ def weight_of(value: object, most: int) -> int:
     # Names that weigh nothing more: rows have the same ones, and are looked at in one step.
     light: set[object] = set()
     while waiting and weight <= most:
-        members: Any = waiting.pop()
+        members = waiting.pop()
         weight += len(members)
-        if issubclass(_kind_of(members), dict):
-            if light.issuperset(members):
-                weight += len(members)
-            else:
-                waiting.append(members.keys())
-                names = islice(members, ROW_NAMES)
-                light.update(name for name in names if _kind_of(name) is str and len(name) < TEXT_CHARS)
-            members = members.values()
         for item in members if weight <= most else ():
             # By the type itself: of most values it says all.
             kind = _kind_of(item)
             if kind is str:
                 weight += len(item) // TEXT_CHARS
-            elif kind is dict or kind is list:
+            elif kind is dict:
+                waiting.append(item.values())
+                if light.issuperset(item):
+                    weight += len(item)
+                else:
+                    waiting.append(item.keys())
+                    names = islice(item, ROW_NAMES)
+                    light.update(name for name in names if _kind_of(name) is str and len(name) < TEXT_CHARS)
+            elif kind is list:
                 waiting.append(item)
             elif kind in _SCALARS:
                 continue
             elif issubclass(kind, (str, bytes, bytearray, memoryview)):
                 weight += len(item) // TEXT_CHARS
-            elif issubclass(kind, (dict, list, tuple, set, frozenset, deque)):
+            elif issubclass(kind, dict):
+                waiting += (item.keys(), item.values())
+            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
                 waiting.append(item)
             elif not issubclass(kind, (int, float, type, Enum)):
                 waiting.append(getattr(item, "__dict__", {}).values())

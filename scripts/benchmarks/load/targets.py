@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks import processes
 from benchmarks.drive import Outcome, spaced
-from benchmarks.harness import MIB, say, seconds_of
+from benchmarks.harness import MIB, in_turns_async, say, seconds_of
 from benchmarks.load import calls, fronts, sweep, yardsticks
 from benchmarks.load.scenarios import TRIVIAL, Scenario
 
@@ -36,8 +36,12 @@ BOUNDS: Final = {
 CPU_MS: Final = {"broker": 0.7, "host": 0.4, "worker": 1.0}
 
 NEIGHBOURS: Final = 8
+QUIET_RUNS: Final = 100
+"""Of a round alone, and of one beside the noisy clients: their p99 is not the slowest."""
+
+QUIET_ROUNDS: Final = 4
 KNOWN_SECONDS: Final = 1.0
-"""From the first noisy run to the first quiet one beside them."""
+"""From the first noisy run to the first quiet one beside them, and from the last one to the next quiet one alone."""
 STOP_SECONDS: Final = 30.0
 
 CPU_BOMB: Final = Scenario("CPU bomb", "for (;;);", {"timeoutMs": 2000, "maxCpuMs": 1000})
@@ -75,16 +79,12 @@ class Targets:
 
     def __init__(self, bare: yardsticks.BareDeno, *, quick: bool) -> None:
         self._bare, self._quick = bare, quick
-        # The p99 of a hundred runs would be its slowest.
-        self._quiet = 30 if quick else 300
 
     async def embedded(self, front: fronts.Embedded, mode: str) -> list[Verdict]:
         """Targets 3, 5, 6 and 7, through the embedding API; what a warm worker costs, of workers that serve one run."""
         found: list[Verdict] = []
-        steps = [self._calls, self._neighbours]
-        if mode == NEVER:
-            steps = [self._calls, self._memory, self._burst, self._neighbours]
-        for step in steps:
+        plain = [self._memory, self._burst] if mode == NEVER else []
+        for step in (self._calls, *plain, self._neighbours):
             say(f"target, reuse {mode}: {(step.__doc__ or '').splitlines()[0]}")
             found += await step(front)
             await asyncio.sleep(1.0)
@@ -93,13 +93,12 @@ class Targets:
     async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
         """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
         found = await calls.measure(front, rounds=2 if self._quick else 9)
-        beside = {"a plain server": found.plain, "a server of the SDK": found.sdk}
         return [
             Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.2, "ms", ""),
             *(
                 Verdict("3b", f"call of a stdio server / raw SDK call, {what}", one.ours / one.raw, 1.5, "",
                         f"{one.ours:.2f} ms / {one.raw:.2f} ms")
-                for what, one in beside.items()
+                for what, one in (("a plain server", found.plain), ("a server of the SDK", found.sdk))
             ),
             Verdict("3c", "(20 calls at once - 1 ms) / the slowest", found.parallel, 1.3, "", ""),
         ]  # fmt: skip
@@ -123,11 +122,10 @@ class Targets:
         pair = (processes.private_bytes(os.getpid()) + processes.private_bytes(front.pid)) / MIB
         boot, other = statistics.median(boots) * 1000, statistics.median(bare) * 1000
         said = f"{boot:.1f} ms against {other:.1f} ms, {len(boots)} times in turns"
-        what = "private memory of broker and host"
         return [
             Verdict("5a", "CPU of a worker's boot / of a bare deno run", boot / other, 1.25, "", said),
             Verdict("5b", "private memory of an idle warm worker", memory, 12.0, "MiB", f"{len(warm)} workers"),
-            Verdict("5c", what, pair, 120.0, "MiB", "with this harness in the broker"),
+            Verdict("5c", "private memory of broker and host", pair, 120.0, "MiB", "with this harness in the broker"),
         ]  # fmt: skip
 
     async def _burst(self, front: fronts.Embedded) -> list[Verdict]:
@@ -150,35 +148,44 @@ class Targets:
             tails.append(burst.latencies.at(99))
         bare = await spaced(self._bare, count=20, pause=REST_SECONDS)
         spawn, tail = bare.latencies.at(50), statistics.median(tails)
-        said = f"{tail:.0f} ms / {spawn:.0f} ms"
         return [
-            Verdict("6a", f"p99 of a burst of {size} / bare deno run", tail / spawn, 2.5, "", said),
+            Verdict("6a", f"p99 of a burst of {size} / bare deno run", tail / spawn, 2.5, "",
+                    f"{tail:.0f} ms / {spawn:.0f} ms"),
             Verdict("6b", "CPU of an idle daemon", statistics.median(idle) * 100, 0.5, "%", "of one core"),
-        ]
+        ]  # fmt: skip
 
     def _own_cpu(self, front: fronts.Embedded) -> float:
         return sum(map(processes.cpu_seconds, (os.getpid(), front.pid, *processes.workers())))
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
-        """7. A quiet client beside noisy ones at their caps."""
+        """7. A quiet client beside noisy ones at their caps, and alone."""
 
-        async def quiet() -> float:
-            run = partial(front.run, TRIVIAL, client="quiet")
-            return (await spaced(run, count=self._quiet, pause=REST_SECONDS)).latencies.at(99)
+        async def alone() -> float:
+            quiet = partial(front.run, TRIVIAL, client="quiet")
+            return (await spaced(quiet, count=QUIET_RUNS, pause=REST_SECONDS)).latencies.at(99)
 
-        async def noise(number: int) -> None:
+        async def noise(number: int, over: asyncio.Event) -> None:
             while not over.is_set():
                 await front.run(CPU_BOMB if number % 2 else MEMORY_BOMB, client=f"noisy {number}")
 
-        alone, over = await quiet(), asyncio.Event()
-        tasks = [asyncio.create_task(noise(number)) for number in range(NEIGHBOURS)]
-        await asyncio.sleep(KNOWN_SECONDS)
-        beside = await quiet()
-        over.set()
-        await asyncio.wait(tasks, timeout=STOP_SECONDS)
-        said = f"{beside:.1f} ms beside {NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
-        what = "p99 of a quiet client beside noisy ones / alone"
-        return [Verdict("7", what, beside / alone, 2.0, "", said)]
+        async def beside() -> float:
+            over = asyncio.Event()
+            tasks = [asyncio.create_task(noise(number, over)) for number in range(NEIGHBOURS)]
+            await asyncio.sleep(KNOWN_SECONDS)
+            found = await alone()
+            over.set()
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            await asyncio.sleep(KNOWN_SECONDS)
+            return found
+
+        # A ratio for each round: the machine changes from minute to minute.
+        found = await in_turns_async({"alone": alone, "beside": beside}, 1 if self._quick else QUIET_ROUNDS)
+        ratio = statistics.median(a / b for a, b in zip(found["beside"], found["alone"], strict=True))
+        each = {name: ", ".join(f"{p99:.1f}" for p99 in p99s) for name, p99s in found.items()}
+        return [
+            Verdict("7", "p99 of a quiet client beside noisy ones / alone", ratio, 2.0, "",
+                    f"{each['beside']} ms beside {NEIGHBOURS} noisy ones, {each['alone']} ms alone"),
+        ]  # fmt: skip
 
 
 def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:

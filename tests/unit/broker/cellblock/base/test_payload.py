@@ -20,7 +20,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
-from cellblock.base.raw_json import LIGHT_BYTES, LIGHT_CONTAINERS, is_deeper, is_light, is_small
+from cellblock.base.raw_json import LIGHT_BYTES, LIGHT_CONTAINERS, is_deeper, is_light, is_small, weight_of
 from cellblock.run.call_results import MAX_ERROR_TEXT, inexact, unwrap
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
@@ -406,6 +406,14 @@ def test_data_is_counted_whatever_holds_it(kind: Any) -> None:
     assert is_small(kind([1, 2, 3]))
     assert not is_small(kind([*range(LIGHT_BYTES)]))
     assert not is_small([[{"a": kind([*range(LIGHT_BYTES)])}]])
+
+
+def test_names_are_counted_in_each_row() -> None:
+    rows = 5_000
+    assert is_small([{"id": 1, "name": 2}] * 3_000)
+    for few, many in (({"a": 1}, {"a" * 16: 1}), ({1: 1}, {("a", "b"): 1})):
+        assert weight_of([few] * rows, LIGHT_BYTES) == 1 + 3 * rows
+        assert weight_of([many] * rows, LIGHT_BYTES) >= 1 + 4 * rows
 
 
 def test_models_bytes_and_what_names_itself_are_counted() -> None:
