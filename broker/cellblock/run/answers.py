@@ -385,10 +385,6 @@ class Answers:
             for one in odd | others:
                 forms[one.lower().lstrip(b"0") if other else one.lower()].add(one)
             found = [same for same in forms.values() if len(same) > 1 and same & odd and same & others]
-            are_apart = not found and own.keys().isdisjoint(others)
-            if other and are_apart and min(len(own), len(others)) > 2:
-                said = f"No text in `{field}` is one in `{other}`, so that these are never equal."
-                yield ValueNote(match.start(), said, "Compare the fields that have the same ids.", "", False)
             if found:
                 first, second = (one.decode("utf-8", "replace") for one in sorted(found[0])[:2])
                 said = f"Texts in `{field}` are compared as they are written: results have '{first}' and '{second}'."

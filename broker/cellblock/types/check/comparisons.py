@@ -14,7 +14,7 @@ from typing import Final
 from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
-from cellblock.script.trees import Nodes, field
+from cellblock.script.trees import field
 from cellblock.types.check.parsed import AROUND, text_of
 
 COMPARISON: Final = frozenset({2367, 2678})
@@ -42,13 +42,10 @@ _PRINTED: Final = re.compile(rf"{_LITERAL}(?>(?: \| {_LITERAL})*)")
 _COMPARED: Final = re.compile(rb"""(?:[!=]==?|\bcase)\s*+["'`]([^"'`]++)|["'`]([^"'`]++)["'`]\s*+[!=]==?""")
 """Matches a comparison with a text, on either side."""
 
-_GIVEN: Final = rb"""(?<![\w$])%s\s*(?:\?\?=|:|=)(?![=>])[^;\n]*["'`]"""
+_GIVEN: Final = rb"""(?<![\w$])%s\s*(?:\?\?=|:|=)(?![=>])[^;\n]{0,200}["'`]"""
 _TEXT_IN: Final = re.compile(rb"""["'`]""")
 _ENDS: Final = (b";", b"{", b"}")
 _END: Final = re.compile(rb"[;{}]")
-
-_ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
-"""Names nodes in which a text is no value of what is around them."""
 
 
 def may_compare(number: int, node: Node) -> bool:
@@ -61,14 +58,12 @@ class Comparisons:
     """Looks at the comparisons of one script.
 
     Args:
-        nodes: Its nodes.
         code: Its text.
         declarations: What it was checked against.
     """
 
-    def __init__(self, nodes: Nodes, code: bytes, declarations: str) -> None:
+    def __init__(self, code: bytes, declarations: str) -> None:
         self._code = code
-        self._nodes = nodes
         self._declarations = declarations
 
     def foreign(self, message: str, node: Node) -> tuple[str, tuple[str, ...], Node] | None:

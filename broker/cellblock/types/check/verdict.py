@@ -273,7 +273,7 @@ def judge(
     source = shown.source
     # It was parsed in another thread.
     source.meanings.deadline = time.thread_time() + PARSE_BOUND_SECONDS
-    comparisons = Comparisons(source.found, source.raw, declarations)
+    comparisons = Comparisons(source.raw, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
     complaints = filter(None, (_complaint(item, source, declarations, comparisons) for item in found))

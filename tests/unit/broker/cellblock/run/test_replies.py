@@ -219,7 +219,6 @@ def test_each_text_of_a_field_is_looked_at_once_however_many_comparisons_there_a
         ("rows.find((r) => r.mail === c.mail)", [{"mail": "A1@x"}, {"mail": "b1@x"}], None),
         ("rows.find((r) => r.mail === c.mail.toLowerCase())", [{"mail": "A1@x"}, {"mail": "a1@x"}], None),
         ("rows.find((r) => r.id === c.owner)", [{"id": "007", "owner": "7"}], True),
-        ("rows.find((r) => r.id === c.owner)", [{"id": f"{n}", "owner": f"E{n}"} for n in range(3)], False),
         ("rows.find((r) => r.id === c.owner)", [{"id": f"{n}", "owner": "2"} for n in range(3)], None),
         ("items.get(r.sku)", [{"sku": "a-01"}, {"text": "one\nA-01 two"}], True),
         ("items.get(r.sku)", [{"sku": "a-01"}, {"text": "A-01", "item": "a-01"}], None),
