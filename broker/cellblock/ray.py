@@ -4,6 +4,8 @@ The tools are functions of the calling process, or servers that it starts. The s
 of the cluster, which are there as long as the call takes; who calls often keeps a `Broker` with `hosts.ray` instead.
 """
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import math

@@ -3,6 +3,8 @@
 A recording in a repository stands for the servers: no server, no network and no credential is needed to replay it.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from pathlib import Path

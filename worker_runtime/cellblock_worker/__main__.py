@@ -4,6 +4,8 @@ The first line of stdin is the configuration; the rest of stdin is a lifeline th
 means that the broker is gone, and so must everything here be.
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import sys

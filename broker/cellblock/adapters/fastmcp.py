@@ -1,5 +1,7 @@
 """Gives the tool to a FastMCP server (`pip install 'cellblock[fastmcp]'`)."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Gives the tool to agents of LangChain and LangGraph (`pip install 'cellblock[langchain]'`)."""
 
+from __future__ import annotations
+
 from langchain_core.tools import StructuredTool, ToolException
 
 from cellblock import Broker, Grantee, Watcher

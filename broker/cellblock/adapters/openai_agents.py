@@ -1,5 +1,7 @@
 """Gives the tool to agents of the OpenAI Agents SDK (`pip install 'cellblock[openai-agents]'`)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from agents import FunctionTool, ToolOutputImage, ToolOutputText

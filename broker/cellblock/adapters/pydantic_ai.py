@@ -1,5 +1,7 @@
 """Gives the tool to agents of Pydantic AI (`pip install 'cellblock[pydantic-ai]'`)."""
 
+from __future__ import annotations
+
 from pydantic_ai import BinaryContent, Tool, ToolReturn
 
 from cellblock import Broker, Grantee, Watcher

@@ -9,6 +9,8 @@ Large bodies come and go, in several threads, and glibc keeps most of what they 
 resident memory under load. It is given back when the resident memory has grown.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import gc

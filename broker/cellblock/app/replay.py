@@ -1,6 +1,8 @@
 """Replay runs a recording again, in a broker of its own that has no server and no tool, and tells in what the response
 is not the recorded one."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

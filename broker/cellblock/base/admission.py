@@ -9,6 +9,8 @@ Of a client nothing is kept once it neither waits nor holds a place; who comes b
 equals that wait already.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable

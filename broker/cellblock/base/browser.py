@@ -2,6 +2,8 @@
 gets the name of a private file that leads to the address.
 """
 
+from __future__ import annotations
+
 import html
 import webbrowser
 from pathlib import Path

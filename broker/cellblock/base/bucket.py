@@ -1,5 +1,7 @@
 """A bucket says how often something may happen: so often at once, and then at a rate."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 

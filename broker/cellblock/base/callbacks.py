@@ -1,5 +1,7 @@
 """Calls into code that is not the caller's own: what it raises is logged, and the caller goes on."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from typing import ParamSpec

@@ -1,6 +1,8 @@
 """A daemon's Unix socket, which only programs of its user reach: the folder has mode 0700, the socket 0600, and each
 end asks the kernel who is at the other. Each writes one line first (`hello`)."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

@@ -6,6 +6,8 @@ A file is an SQLite database of ours: write-ahead log, versioned migrations, pri
 thread that opened it, and several processes may have the same file open.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os

@@ -1,5 +1,7 @@
 """The taxonomy of errors says what can go wrong, whose fault it is, and what is certain about side effects."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum

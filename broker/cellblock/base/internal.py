@@ -1,5 +1,7 @@
 """Marks what is public in Python, as our own front-ends need it, and is no part of the embedding API."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 

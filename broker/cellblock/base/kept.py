@@ -1,5 +1,7 @@
 """Keeps a bounded number of things: those that were set last, or what was made of the objects used last."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Concatenate, Generic, TypeVar

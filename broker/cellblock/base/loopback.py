@@ -1,5 +1,7 @@
 """Loopback says which hosts of URLs are this machine, or in a private network."""
 
+from __future__ import annotations
+
 import asyncio
 import ipaddress
 

@@ -5,6 +5,8 @@ A shell has the list of process groups and paths, and ends and removes those on 
 reach the first process of a group alone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import subprocess
 import sys

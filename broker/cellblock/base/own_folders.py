@@ -5,6 +5,8 @@ may share a state folder. The mark holds the folder's name and inode, so that no
 has one. What such folders stand in is made when it is missing, and stays.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -179,19 +181,15 @@ def _remove(parent: Folder, folder: Folder, contents: Contents) -> None:
     if left:
         logger.warning("%s stays: Cellblock has not made what is in it: %s", folder.path, ", ".join(left))
         return
-    _remove_empty(parent, folder)
-
-
-def _remove_new(parent: Folder, name: str) -> None:
-    with contextlib.suppress(OSError):
-        parent.remove(name, stat.S_IFDIR)
-
-
-def _remove_empty(parent: Folder, folder: Folder) -> None:
     # Only where it still has its name.
     name = folder.path.name
     seen = parent.look(name)
     if seen is not None and os.path.samestat(seen, folder.stat()):
+        parent.remove(name, stat.S_IFDIR)
+
+
+def _remove_new(parent: Folder, name: str) -> None:
+    with contextlib.suppress(OSError):
         parent.remove(name, stat.S_IFDIR)
 
 

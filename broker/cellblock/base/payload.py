@@ -1,5 +1,7 @@
 """Payload reads and writes JSON of workers and for workers: decoded under guards, always well-formed text."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Generator

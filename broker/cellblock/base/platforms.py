@@ -1,6 +1,8 @@
 """Ends a first run with one sentence where Cellblock does not run, before anything else fails there; and says which
 versions of packages are installed."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 from functools import cache

@@ -8,6 +8,8 @@ password or a header: of those a script gets kind and text, without what looks l
 log the traceback.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os

@@ -6,6 +6,8 @@ only by a well-known beginning: a package or an image's digest is no secret, and
 URL's path, words that look made by chance; a UUID there is taken for an address.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator, Sequence

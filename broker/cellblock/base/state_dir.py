@@ -4,6 +4,8 @@ first.
 It may be any folder of the user's, with files of the user's own in it. A mark says that Cellblock has been here.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os

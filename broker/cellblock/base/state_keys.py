@@ -4,6 +4,8 @@ they share; while they change it, two are accepted.
 What is sealed cannot be read without the key, nor changed, nor put in the place of something else.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import contextlib

@@ -5,6 +5,8 @@ small named things: private files, or sealed rows. Whoever reads one waits for n
 its `is_shared` says so.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl

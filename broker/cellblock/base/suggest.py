@@ -3,6 +3,8 @@
 For the one corrective hint that every error carries (Code Mode specification, section 7.3).
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher

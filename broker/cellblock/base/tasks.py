@@ -5,6 +5,8 @@ Daemon threads do blocking work beside the loop, and the process waits for none 
 broker alive for ever.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import queue

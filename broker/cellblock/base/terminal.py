@@ -1,5 +1,7 @@
 """Makes text fit for terminals: visible, cut to columns, and coloured where that is wanted."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

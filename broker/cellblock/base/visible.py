@@ -4,6 +4,8 @@ feigns a line. `visible` does it, wherever such text leaves for a model, a termi
 What a script gets, and its result, is data and not touched.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import unicodedata

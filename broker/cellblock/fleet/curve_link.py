@@ -5,6 +5,8 @@ that the broker has started itself. Two hosts of one identity cannot be: ZeroMQ 
 first is connected (ROUTER_HANDOVER stays off).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

@@ -3,6 +3,8 @@
 The tables are in a schema of their own, `cellblock`. Everything here blocks, so it is for threads beside the loop.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import hashlib

@@ -6,6 +6,8 @@ is restarted; so a broker counts as dead only when nobody has held its lock for 
 not can write nothing of a run that another has taken: each write names the owner that it expects.
 """
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import secrets
@@ -189,7 +191,12 @@ class Presence:
             try:
                 self._hold()
             except StoreError as error:
-                self._went(str(error))
+                if self._trouble is None:
+                    logger.error(
+                        "PostgreSQL is away, what is to be written waits, and what needs it is refused: %s",
+                        error,
+                    )
+                self._trouble = str(error)
             self._closing.wait(BEAT_SECONDS)
 
     def _hold(self) -> None:
@@ -250,10 +257,3 @@ class Presence:
             logger.error("PostgreSQL is there again")
         self._trouble = None
         self._is_held.set()
-
-    def _went(self, why: str) -> None:
-        if self._trouble is None:
-            logger.error(
-                "PostgreSQL is away, what is to be written waits, and what needs it is refused: %s", why
-            )
-        self._trouble = why

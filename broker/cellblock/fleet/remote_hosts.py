@@ -1,6 +1,8 @@
 """Decides which worker hosts on other machines are taken, and on what terms; and owns the process that has hosts
 started on a Ray cluster: start, report, restart, stop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import hashlib

@@ -6,6 +6,8 @@ away. A thread looks whether somebody has written, when that is announced and no
 threads beside the loop.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence

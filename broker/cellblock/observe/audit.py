@@ -5,6 +5,8 @@ ends, so that what was under way when a machine died is in it. Refusals that rep
 nothing; and lines of calls that were sent outlast others, up to a share for each principal.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

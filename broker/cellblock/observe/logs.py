@@ -7,6 +7,8 @@ Who wants more sets the level of a library's own logger (`logging.getLogger("mcp
 commands do that with the configured level.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging

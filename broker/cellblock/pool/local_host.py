@@ -1,5 +1,7 @@
 """Owns the worker host process on this machine: start, watch, restart, stop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -81,7 +83,7 @@ async def ended(process: asyncio.subprocess.Process) -> None:
 class LocalHost:
     """Keeps one worker host process running until `stop`.
 
-    Until `established` is called, a host that refuses to serve is not started again: `refusal` says why. Later the
+    Until it is `established`, a host that refuses to serve is not started again: `refusal` says why. Later the
     machine is known to be fit, and what it lacks may come back.
 
     Args:
@@ -106,7 +108,8 @@ class LocalHost:
         self._process: asyncio.subprocess.Process | None = None
         self._identity = b""
         self._task: asyncio.Task[None] | None = None
-        self._established = False
+        self.established = False
+        """Says whether a host of this machine has served."""
         self._greeted = False
         self.refusal: str | None = None
         self._log_start = 0
@@ -119,10 +122,6 @@ class LocalHost:
     def start(self) -> None:
         """Starts the process and the task that watches it."""
         self._task = asyncio.create_task(self._keep_running(), name="local worker host")
-
-    def established(self) -> None:
-        """Takes note that a host of this machine has served."""
-        self._established = True
 
     def greeted(self, identity: bytes) -> None:
         """Takes note that the process with this identity has said hello."""
@@ -156,7 +155,7 @@ class LocalHost:
                 if code == EXIT_REFUSED:
                     said = self._last_words(REFUSED_PREFIX) or f"see {self._log_file}"
                     why = f"the worker host refuses to serve: {said}"
-                    if not self._established:
+                    if not self.established:
                         self.refusal = said
                 elif said := self._last_words(CANNOT_PREFIX):
                     why = f"the worker host cannot start now: {said}"

@@ -3,6 +3,8 @@
 `curve_link.CurveLink` is another one, for hosts on other machines; tests have a third, for a host in the same process.
 """
 
+from __future__ import annotations
+
 from typing import Protocol
 
 import zmq

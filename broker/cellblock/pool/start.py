@@ -1,5 +1,7 @@
 """Makes the worker side of a broker: the pool, the sockets of worker hosts, and the local host."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -116,9 +118,16 @@ class Workers:
         stack.push_async_callback(_ended, self.ready)
 
     async def _get_ready(self) -> None:
-        if self.host is not None:
-            await _host_started(self.pool, self.host)
-            self.host.established()
+        if self.host is None:
+            return
+        while not self.pool.hosts:
+            if self.host.refusal is not None:
+                raise HostUnavailable(
+                    f"The worker host refuses to serve: {self.host.refusal.rstrip('.')}.",
+                    hint="Run `cellblock doctor`.",
+                )
+            await asyncio.sleep(0.01)
+        self.host.established = True
 
     def _make_config(self, identity: str) -> HostConfig:
         if not (self._socket_dir.path / SOCKET_NAME).is_socket():
@@ -167,13 +176,3 @@ async def _watch_silence(pool: Pool) -> None:
         due = loop.time() + SILENCE_CHECK_SECONDS
         await asyncio.sleep(SILENCE_CHECK_SECONDS)
         pool.check_silence(loop.time() - due)
-
-
-async def _host_started(pool: Pool, host: LocalHost) -> None:
-    while not pool.hosts:
-        if host.refusal is not None:
-            raise HostUnavailable(
-                f"The worker host refuses to serve: {host.refusal.rstrip('.')}.",
-                hint="Run `cellblock doctor`.",
-            )
-        await asyncio.sleep(0.01)

@@ -1,6 +1,8 @@
 """Flow_labels keeps, from run to run and at all brokers that share a state, the label of what each principal's models
 have read. A person resets it, or it expires; a new connection does neither."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

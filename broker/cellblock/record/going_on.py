@@ -5,6 +5,8 @@ A run is one row of the journals' file, and whoever moves the row has the run: o
 directory one goes on with it.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

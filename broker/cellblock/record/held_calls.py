@@ -4,6 +4,8 @@ What they come to is written down with the run, and so is what their servers ask
 there. If this broker dies first, they are calls that may have run.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

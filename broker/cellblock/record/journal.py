@@ -1,5 +1,7 @@
 """A journal accompanies one run: it notes what the script asks and sees, and answers what is recorded already."""
 
+from __future__ import annotations
+
 import json
 import secrets
 import threading
@@ -173,7 +175,7 @@ class Journal:
         """Gives back the journal's budget: the run is over, or another journal has what it holds."""
         if self.budget is not None and self.size:
             self.budget.give_back(self._client, self.size)
-            self.size = 0
+        self.size = 0
 
     def forget(self) -> None:
         """Forgets all that the journal holds: the run is over here, and what is kept of it is written. The collector
@@ -402,14 +404,12 @@ class Journal:
         was.input = now.input
         if was.ok is not None:
             return was
-        past = self.past
-        assert past is not None
-        if not self.offline:
+        if self.past is None or not self.offline:
             if was.kind == "query" or was.certainty is Certainty.NOT_STARTED or self.may_repeat(was):
                 return None
             return was
-        if past.ended is None and not has_order(past.events) and now.id >= past.calls[-1].id:
-            return _ended(past)
+        if self.past.ended is None and not has_order(self.past.events) and now.id >= self.past.calls[-1].id:
+            return _ended(self.past)
         # It had no answer then, and gets none now: the script ends as it ended, or comes to the recording's end.
         return was
 
@@ -432,10 +432,8 @@ class Journal:
         return call
 
     def _beyond(self, call: RecordedCall, place: str | None) -> Diagnostic:
-        past = self.past
-        assert past is not None
-        if past.ended is None:
-            return _ended(past)
+        if self.past is not None and self.past.ended is None:
+            return _ended(self.past)
         return diverged(f"{call.kind} {call.id}, {call.name}, was not made in the recorded run", place)
 
     def _tell(self, noted: _Noted) -> None:
@@ -461,7 +459,6 @@ class Journal:
         past = () if self.past is None else self.past.calls
         self._noted = {call.id: self._noted[call.id] for call in past if call.id in self._noted}
         self.let_go()
-        self.size = 0
 
 
 def _ended(past: Recording) -> Diagnostic:

@@ -5,6 +5,8 @@ a PostgreSQL is away, what is to be written waits in the thread's queue, and who
 Nothing is held of what was written, whatever number of runs is kept.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

@@ -1,5 +1,7 @@
 """Kept watches one run, and has the journals write it down on its way, when it is parked, and at its end."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

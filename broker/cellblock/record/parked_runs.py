@@ -1,5 +1,7 @@
 """Parked_runs shows runs that wait, and takes what people, programs and front-ends say to them."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

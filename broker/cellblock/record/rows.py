@@ -1,6 +1,8 @@
 """Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for; and whose it
 is, by a name at which others see whether that broker lives."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

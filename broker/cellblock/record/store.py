@@ -6,6 +6,8 @@ what lists of runs are made of: whose a run is, when it was, how it ended, how m
 state it goes, so that of several brokers one has the run.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Views tell of runs that were written down: to people, programs and front-ends, of their rows and pieces."""
 
+from __future__ import annotations
+
 import json
 import logging
 from collections.abc import Collection, Sequence

@@ -4,6 +4,8 @@ Of a run that has ended nothing is kept but this: no input, no output, and a scr
 are cut; who shows them must take them for hostile.
 """
 
+from __future__ import annotations
+
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field

@@ -4,6 +4,8 @@ tool's schema.
 A worker's own cap does not hold here: what it has sent is no longer in it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from typing import Any, Final, cast

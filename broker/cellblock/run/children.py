@@ -5,6 +5,8 @@ CPU time and its console count for the caller, whose clock runs on meanwhile. A 
 has none.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -1,5 +1,7 @@
 """Makes one call that a client makes itself, with no script around it: with a script's checks, bounds and watchers."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import time

@@ -3,6 +3,8 @@
 A watcher is told each step of each run while it happens, in the broker's loop.
 """
 
+from __future__ import annotations
+
 import asyncio
 import secrets
 import time

@@ -1,10 +1,11 @@
 """Turns what a worker says of a failed script into a diagnostic in the agent's own terms, with one corrective action
 (Code Mode specification, section 3.3.3)."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final
 
 from cellblock.base.errors import first_few, shorten
@@ -16,7 +17,7 @@ from cellblock.script.slips import FENCED, syntax_hint
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, Withheld
 from cellblock.tools.catalog.modules import ERROR_CLASSES, SERVERS_PREFIX
-from cellblock.types.absent_globals import absent_hint, deviation_of, import_hint
+from cellblock.types.absent_globals import absent_hint, deviations, import_hint
 from cellblock_worker.wire import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
@@ -102,9 +103,6 @@ _IMPORT_MARKS: Final = (
 )
 _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
-NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
-NO_EXPORTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
-
 _NO_FUNCTION: Final = re.compile(
     r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"
 )
@@ -179,9 +177,9 @@ def diagnose(
     failure: object,
     script: Script,
     max_memory_bytes: int,
-    exports: Mapping[str, Sequence[str]] = NO_EXPORTS,
-    withheld: Mapping[str, Withheld] = NONE_WITHHELD,
-    catalog: Catalog | None = None,
+    exports: Mapping[str, Sequence[str]],
+    withheld: Mapping[str, Withheld],
+    catalog: Catalog,
 ) -> Diagnostic:
     """Gives the diagnostic of a failed script.
 
@@ -216,7 +214,7 @@ def diagnose(
     hint = (
         hint
         or _function_hint(name, text, exports, withheld, script)
-        or _name_hint(name, text, catalog or Catalog(), _line(script, path))
+        or _name_hint(name, text, catalog, _line(script, path))
         or _narrowed_hint(name, _line(script, path))
         or next((said for fits, said in _OF_MESSAGES if fits.match(f"{name}: {text}")), "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
@@ -269,7 +267,7 @@ def _module_failure(
     script: Script,
     exports: Mapping[str, Sequence[str]],
     withheld: Mapping[str, Withheld],
-    catalog: Catalog | None,
+    catalog: Catalog,
 ) -> Diagnostic | None:
     """Gives the diagnostic of a syntax or import failure; None for an exception that the script itself threw.
 
@@ -293,7 +291,7 @@ def _module_failure(
         return error_diagnostic(
             "IMPORT_FAILURE",
             f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}.",
-            _export_hint(missing[1], module, names, catalog or Catalog()),
+            _export_hint(missing[1], module, names, catalog),
             where,
             "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
@@ -339,7 +337,7 @@ def _narrowed_hint(name: str, line: str) -> str | None:
     if name == "TypeError" and line.lstrip().startswith("```"):
         return FENCED
     found = _NARROWED.search(line) if name == "TypeError" else None
-    return f"The sandbox has no {found[0]}: {deviation_of(found[1])}." if found is not None else None
+    return f"The sandbox has no {found[0]}: {deviations()[found[1]]}." if found is not None else None
 
 
 def _name_hint(name: str, text: str, catalog: Catalog, line: str) -> str | None:
@@ -347,7 +345,7 @@ def _name_hint(name: str, text: str, catalog: Catalog, line: str) -> str | None:
     missing = _NOT_DEFINED.match(text) if name == "ReferenceError" else None
     if missing is None:
         return None
-    return absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog, line)
+    return absent_hint(missing[1], "", catalog) or import_hint(missing[1], catalog, line)
 
 
 def _left_out(tool: Withheld) -> str:

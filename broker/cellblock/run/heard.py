@@ -1,6 +1,8 @@
 """What a run hears of its script: log entries and notices, each within what the host must keep, and at last what it has
 come to by itself: a result, or a failure."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from typing import Any, Final

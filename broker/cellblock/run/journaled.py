@@ -1,5 +1,7 @@
 """Ties a run to its journal: what the worker says is noted there, and what is recorded is answered from there."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from typing import Final

@@ -1,5 +1,7 @@
 """What a run lends to the scripts that it calls: its host knows what is left, and keeps the rest."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -1,5 +1,7 @@
 """Makes the diagnostics of runs that did not end by themselves: which limit, or whose fault."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from itertools import islice

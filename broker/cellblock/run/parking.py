@@ -3,6 +3,8 @@
 Calls without a question hold the run where it is: what they come to must not be lost.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import Callable

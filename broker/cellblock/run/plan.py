@@ -1,5 +1,7 @@
 """Turns a request and a catalog into what a worker is sent: the script, its modules, and what is refused early."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,8 @@
 """Answers the discovery requests of one run: answered from its catalog, one in a turn of the loop, and a long list in
 several."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque

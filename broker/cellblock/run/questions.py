@@ -5,6 +5,8 @@ the question waits for whoever answers the run. A call that was refused for a lo
 made by whoever goes on with the run; one whose server waits in a session stays with this broker.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from functools import partial

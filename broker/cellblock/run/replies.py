@@ -5,6 +5,8 @@ error says comes from scripts and servers: names as long as they like, results n
 message over the cap would cut the worker host off, and with it every other run.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,8 @@
 """Checks the `codemode.run` request before a worker is used, and resolves its limits within what the configuration
 allows (Code Mode specification, section 3.2)."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, cast

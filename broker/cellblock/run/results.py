@@ -1,6 +1,8 @@
 """A script's result, as front-ends give it: a large one is passed on as its bytes, checked here and decoded where it
 has few values; images and sounds are found in it, as a tool gave them in MCP content blocks."""
 
+from __future__ import annotations
+
 import base64
 import json
 import re

@@ -16,6 +16,8 @@ The parts (calls, queries, replies, log, clock, journal) know nothing of the sta
 nothing where the state does not allow it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable
 from typing import Final

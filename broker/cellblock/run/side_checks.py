@@ -4,6 +4,8 @@ A script that comes again costs a look-up; its types are asked for again only wh
 that it names. What is found too late for a response comes with the client's next one.
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections import Counter, OrderedDict

@@ -1,5 +1,7 @@
 """The state machine of one run, as pure data; `run` tells its theory."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Final
 

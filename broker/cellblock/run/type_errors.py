@@ -1,6 +1,8 @@
 """Tells type errors as diagnostics: before a script is started, and of one that has run, whether it failed or
 not."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import re

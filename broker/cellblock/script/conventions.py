@@ -6,6 +6,8 @@ level. The first needs nothing; before the others and around what returns, `expo
 calls a function that it finds there, and awaits a promise. A function that is only declared is not called.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left
 from collections import Counter

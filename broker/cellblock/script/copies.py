@@ -4,6 +4,8 @@ Only there is it known what their parameters are: `const name = (one) => one.nam
 hide what is known, have blanks in their place. Nothing runs what is written here.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator

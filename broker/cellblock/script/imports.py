@@ -3,6 +3,8 @@
 Pure functions of the text, so that another process can do it.
 """
 
+from __future__ import annotations
+
 import re
 import time
 from bisect import bisect_left

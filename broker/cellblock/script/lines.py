@@ -4,6 +4,8 @@ Every position that an agent reads counts as V8 does: lines from 1, ended by LF,
 from 1 in UTF-16 units. A byte order mark at the start is a character of the agent's text, and so has a column.
 """
 
+from __future__ import annotations
+
 import re
 from bisect import bisect_left
 from collections.abc import Iterable

@@ -1,6 +1,8 @@
 """Parses one script: source on stdin, what is found on stdout. The process has an empty environment, and bounds of its
 own; its death costs one run."""
 
+from __future__ import annotations
+
 import gc
 import os
 import resource

@@ -5,6 +5,8 @@ well. 1 MiB takes 0.4 s (JavaScript) to 2.1 s (TypeScript): the one kind of byte
 milliseconds.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """Takes a Markdown fence off a script, and tells from the text at a syntax error what a model has done to it."""
 
+from __future__ import annotations
+
 import re
 from typing import Final
 
@@ -33,7 +35,7 @@ def unfenced(code: str) -> str:
     if opening is None:
         return code
     fence, prose, inside = lines[opening].strip()[:3], "\n".join(lines[:opening]), lines[opening + 1 :]
-    if prose.strip() and (fence == "~~~" or _is_code(prose)):
+    if prose.strip() and (fence == "~~~" or "`" in prose or "/*" in prose):
         return code
     closing = next((at for at, line in enumerate(inside) if line.strip().startswith(fence)), None)
     if closing is not None:
@@ -41,10 +43,6 @@ def unfenced(code: str) -> str:
             return code
         inside[closing:] = [""]
     return "\n".join(["" for _ in range(opening + 1)] + inside)
-
-
-def _is_code(text: str) -> bool:
-    return "`" in text or "/*" in text
 
 
 def syntax_hint(code: str, line: int, column: int) -> str | None:

@@ -9,6 +9,8 @@ Without the word `type` nothing tells that an imported name is a type, so TypeSc
 that no value position uses: a script with such a name is left to Deno, too, unless the name begins as no type does.
 """
 
+from __future__ import annotations
+
 import re
 import time
 from collections.abc import Callable

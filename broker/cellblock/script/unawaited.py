@@ -6,6 +6,8 @@ does not. Calls of tools are looked at, of the script's own async functions that
 be awaited elsewhere.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import time

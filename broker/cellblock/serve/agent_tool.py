@@ -4,6 +4,8 @@ model gets.
 The names, texts and bounds are those that MCP clients get.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,6 +1,8 @@
 """Takes messages of clients before the SDK decodes them: what nobody needs of a message is cut off before anything
 waits with it, and one of too many values is refused. Nothing is decoded for that: native code looks at the bytes."""
 
+from __future__ import annotations
+
 from typing import Final, NamedTuple
 
 import mcp_types as types

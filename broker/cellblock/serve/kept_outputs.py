@@ -8,6 +8,8 @@ its place and its owner, and kept until they expire, whatever becomes of the bro
 Clients read them as MCP resources.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools

@@ -1,6 +1,8 @@
 """Says what is wrong with a line that is no message, as JSON-RPC 2.0 has it (section 5.1). Imports next to nothing, for
 `connect`."""
 
+from __future__ import annotations
+
 import json
 import re
 from typing import Any, Final, NamedTuple

@@ -4,6 +4,8 @@ For a model the result comes first, then what needs a reader's eye, in few token
 the trace, is for programs: it stays in the structured content of clients that do not show that to their models.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

@@ -1,5 +1,7 @@
 """Large JSON passes the SDK as tokens, which its bytes replace when a message is written."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Callable
 from typing import Final, NamedTuple

@@ -1,5 +1,7 @@
 """Says what to use in place of a global or module that the sandbox does not have, and how to import a name."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Mapping
@@ -91,12 +93,12 @@ MAX_SEARCHED: Final = 2_000
 """Bounds the tools that are looked at for one that does the work of an absent global."""
 
 
-def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> str | None:
+def absent_hint(name: str, module: str, catalog: Catalog) -> str | None:
     """Gives one corrective action for a global that is not there; None for a name that is nobody's global.
 
     Args:
         name: The global.
-        module: Of `require`, what it asks for, if that is known.
+        module: Of `require`, what it asks for, if that is known; else empty.
         catalog: Where a tool is looked for that does what it would do.
     """
     if name == "require" and module.startswith("@codemode/"):
@@ -105,7 +107,7 @@ def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> 
         return "The sandbox has no require: write `import`, of @codemode/* modules only."
     if name == "require" and (instead := absent_module_hint(module, catalog)) is not None:
         return f"The sandbox has no require. {instead}"
-    deviation = _deviations().get(name, "")
+    deviation = deviations().get(name, "")
     if deviation.startswith("absent"):
         return f"In the sandbox, {name} is {deviation}."
     if name in _STANDS_IN:
@@ -113,7 +115,7 @@ def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> 
     return _tools_hint(name, catalog)
 
 
-def absent_module_hint(specifier: str, catalog: Catalog | None = None) -> str | None:
+def absent_module_hint(specifier: str, catalog: Catalog) -> str | None:
     """Gives one corrective action for a module of Node or of a package registry."""
     name = specifier.removeprefix("node:").removeprefix("npm:").split("/")[0]
     if name in _MODULES:
@@ -182,13 +184,13 @@ def _camel(server_id: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _tools_hint(name: str, catalog: Catalog | None) -> str | None:
+def _tools_hint(name: str, catalog: Catalog) -> str | None:
     if name in _NOTHING:
         return f"The sandbox has no {name}: use tools of {SERVERS_PREFIX}*."
     kind = "network" if name in _NETWORK else "files" if name in _FILES else None
     if kind is None:
         return None
-    tool = _tool_for(_TOOLS[kind], catalog) if catalog is not None else None
+    tool = _tool_for(_TOOLS[kind], catalog)
     return f"The sandbox has no {name} and no {kind}: use {tool or f'tools of {SERVERS_PREFIX}*'}."
 
 
@@ -206,13 +208,9 @@ def _tool_for(pattern: re.Pattern[str], catalog: Catalog) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _deviations() -> dict[str, str]:
+def deviations() -> dict[str, str]:
+    """Says of globals how they differ from what scripts may expect."""
     table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))[
         "deviations"
     ]
     return table
-
-
-def deviation_of(name: str) -> str:
-    """Says how a global differs from what scripts may expect."""
-    return _deviations()[name]

@@ -4,6 +4,8 @@ What is known of outputs goes with them, marked as declared, given or observed. 
 promise: the rest is said so that nothing is refused because of it (docs/decisions, 104).
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

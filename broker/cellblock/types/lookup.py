@@ -1,5 +1,7 @@
 """Answers questions about tools from outside a script, the same for the command line and the `extended` profile."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Sequence
 from typing import Any, Final

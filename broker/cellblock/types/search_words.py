@@ -5,6 +5,8 @@ looks for a tool: the groups of `search_words.txt`, and what a general word list
 untrusted: what an upstream may put in is capped, and time is linear in that.
 """
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from bisect import bisect_left

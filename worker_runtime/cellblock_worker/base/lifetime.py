@@ -6,6 +6,8 @@ has that parent. `setpriv` (util-linux) asks and a shell looks, each before it b
 gets the signal, not what it starts; a program that gains rights when it is executed loses it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools

@@ -1,5 +1,7 @@
 """Logs of our own processes are bounded files: one that is full is started anew."""
 
+from __future__ import annotations
+
 import logging
 import os
 import stat

@@ -4,6 +4,8 @@ Each function works in an open `Folder`, so that no link leads it astray; only a
 reached through links.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import secrets

@@ -12,6 +12,8 @@ a signal ends it. The other kind is a worker that was taken over, and has taken 
 with its host.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import importlib.util

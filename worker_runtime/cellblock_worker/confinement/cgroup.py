@@ -9,6 +9,8 @@ A host holds a lock on its group. The next one that starts takes groups that nob
 ends what still runs there, and removes them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os

@@ -4,6 +4,8 @@ removed, with no knowledge of hosts and workers.
 See cgroups(7) and the kernel's `Documentation/admin-guide/cgroup-v2.rst`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os

@@ -5,6 +5,8 @@ as workers need them and used again by later ones, with their files kept open, a
 `launcher`), so that one costs a run a few reads and writes.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 from pathlib import Path

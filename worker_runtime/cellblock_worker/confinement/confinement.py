@@ -8,6 +8,8 @@ a cgroup for each worker and one around all together (see `cgroup`), which the h
 starts any.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os

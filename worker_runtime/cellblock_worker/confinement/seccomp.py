@@ -6,6 +6,8 @@ binary search, then at the low words of some arguments: they are ints wherever o
 since Linux 5.11 the kernel keeps such decisions in a bitmap. What the filters say is in `syscall_lists`.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

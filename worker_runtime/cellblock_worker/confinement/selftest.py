@@ -4,6 +4,8 @@
 not serve.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

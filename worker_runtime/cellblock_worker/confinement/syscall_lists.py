@@ -4,6 +4,8 @@
 another version may need another call, and then only what a worker never needs is refused (`REFUSED`).
 """
 
+from __future__ import annotations
+
 import errno
 import platform
 from collections.abc import Mapping, Sequence

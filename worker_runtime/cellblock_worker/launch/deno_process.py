@@ -1,5 +1,7 @@
 """Owns one Deno child: spawn, write, read, kill, reap. Knows bytes, not messages."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -1,5 +1,7 @@
 """Starts a process for the event loop, safe to cancel at any moment."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

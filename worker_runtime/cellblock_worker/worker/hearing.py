@@ -4,6 +4,8 @@ A worker can make the host work for it by sending: that work is counted, billed 
 host's time. What is half said is only memory, within the cap of a frame, until the run's time is over.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -29,6 +29,8 @@ its memory. A `Bond` keeps what its first run has bound it to.
 States and events are texts, whose hash the interpreter keeps: that of another enumeration is a call each time.
 """
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum

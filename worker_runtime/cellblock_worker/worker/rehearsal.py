@@ -5,6 +5,8 @@ compiles, and Deno sets up. A rehearsal has that behind it before a script comes
 already, it would only wait longer: a rehearsal takes twice what it saves.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 from typing import Final

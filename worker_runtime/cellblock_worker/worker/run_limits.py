@@ -1,5 +1,7 @@
 """Keeps the time and the CPU time of one run within its caps: by a clock, and by looks at what it has used."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os

@@ -5,6 +5,8 @@ At RLIMIT_DATA, V8 mostly writes that it is out of memory. Sometimes it touches 
 it, and dies of a signal without a word; then the kernel's own figures tell that from a crash.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os

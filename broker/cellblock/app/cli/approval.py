@@ -1,5 +1,7 @@
 """Approval runs the command `approve`: it shows how a server's tools differ from their pins, and pins them anew."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json

@@ -1,5 +1,7 @@
 """Arguments holds what the commands' parsers are made of: options in the same words, and answers to a wrong line."""
 
+from __future__ import annotations
+
 import argparse
 import re
 import sys

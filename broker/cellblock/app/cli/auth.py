@@ -1,6 +1,8 @@
 """`auth` and `secret`: logins to upstream servers, values in the system's keyring, and the removal of all that a
 principal has: token, secrets, logins, kept outputs and runs, and what its own servers have taught."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

@@ -1,5 +1,7 @@
 """The commands `install` and `import`: Cellblock into MCP clients' own files or out of them, their servers here."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

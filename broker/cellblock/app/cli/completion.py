@@ -1,5 +1,7 @@
 """Completion answers shells, by argcomplete, which asks this program what can stand where the cursor is."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path

@@ -4,6 +4,8 @@ Nothing is started for it: of servers that are not connected, the pins say which
 the store what scripts got of them.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

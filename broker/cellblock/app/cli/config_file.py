@@ -1,5 +1,7 @@
 """Configuration files that commands change: whole or not at all, with a copy of the old one beside it."""
 
+from __future__ import annotations
+
 import difflib
 import os
 import re

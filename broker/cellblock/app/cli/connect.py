@@ -4,6 +4,8 @@ A lock file of the address is held by whoever starts a daemon, and then by the d
 is free exactly when no daemon of that address starts, runs or ends, whoever was killed when.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

@@ -1,5 +1,7 @@
 """`doctor`: what is in force on this machine, what keeps Cellblock or a server from working, and what to do then."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

@@ -1,5 +1,7 @@
 """Edit_servers runs `add`, `remove`, `enable` and `disable`: one server in the configuration file, and nothing else."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json

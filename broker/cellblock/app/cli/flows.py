@@ -1,6 +1,8 @@
 """Flows runs the commands `flows`: what principals' models have read, and how to forget it; and writes rules of flows
 into the configuration file."""
 
+from __future__ import annotations
+
 import argparse
 import logging
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Help holds the words of every command, for --help and docs/cli.md: what it does, examples, exit codes."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterator
 from typing import Any, Final

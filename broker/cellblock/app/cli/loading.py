@@ -1,5 +1,7 @@
 """Loading reads what commands have in common: the settings, before the command's loop runs, and the catalog in it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

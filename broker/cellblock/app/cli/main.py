@@ -4,6 +4,8 @@ Exit codes: 0 all went well; 1 the script ended with an error diagnostic; 2 wron
 itself could not start, or its output be written.
 """
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import importlib.util

@@ -4,6 +4,8 @@ It imports nothing that costs more than argparse: --help and completion come by.
 command that is wanted.
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 from typing import Final, TypeAlias

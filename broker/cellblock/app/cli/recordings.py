@@ -1,5 +1,7 @@
 """`record` and `replay`: the recording of one script's run, and a recording run again."""
 
+from __future__ import annotations
+
 import argparse
 import re
 from collections.abc import Callable, Coroutine

@@ -1,6 +1,8 @@
 """What `scripts/install --remove` asks of the Cellblock that is to go: which clients still start it, and which copies
 of files stay behind."""
 
+from __future__ import annotations
+
 import json
 import shlex
 import sys

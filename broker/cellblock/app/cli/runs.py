@@ -1,5 +1,7 @@
 """`runs`: what is written down of runs, and answers to those that wait for a person, for the user of this machine."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

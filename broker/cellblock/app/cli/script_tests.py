@@ -1,5 +1,7 @@
 """`test`: whether kept scripts still work, against their recordings, offline, and their servers' schemas of now."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json

@@ -1,6 +1,8 @@
 """`scripts`, `save` and `run --saved`: the script of a run is kept, a person lets versions of it in, and a kept one
 runs."""
 
+from __future__ import annotations
+
 import argparse
 import difflib
 import json

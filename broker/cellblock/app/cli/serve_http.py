@@ -1,5 +1,7 @@
 """Serve_http serves a broker over HTTP: its front-end, the pages of a running daemon, and the signals that end it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import signal
@@ -84,7 +86,7 @@ async def serve_http(
                     broker=section.state.broker_name if broker.store.is_shared else "",
                     answer=Answers(broker, parsed, why_behind, front.stop),
                 )
-                if front.hurried:
+                if front.hurried.is_set():
                     # The exit code says that it was not left to end by itself.
                     raise asyncio.CancelledError
     finally:
@@ -129,7 +131,7 @@ async def _end_of_itself(front: HttpFrontend, broker: Broker, parsed: argparse.N
             say("stopping: the state directory was removed")
             break
         if parsed.until_idle:
-            left = IDLE_STOP_SECONDS - (0.0 if broker.running else front.idle_seconds)
+            left = IDLE_STOP_SECONDS - (0.0 if broker.running else front.activity.idle_seconds)
             bound_log(2)
     else:
         say(f"stopping: no client was here for {IDLE_STOP_SECONDS:g} s")

@@ -1,5 +1,7 @@
 """Service runs the command `service`: it prints a systemd user unit or a launchd agent that runs the daemon."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import os

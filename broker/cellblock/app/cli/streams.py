@@ -3,6 +3,8 @@
 A command whose output is lost says so by its exit code: 1 means what `help` says of it, and nothing else.
 """
 
+from __future__ import annotations
+
 import argparse
 import io
 import os

@@ -1,5 +1,7 @@
 """`token create|list|revoke`, named tokens for the clients of a daemon, and `keygen`, key pairs for worker hosts."""
 
+from __future__ import annotations
+
 import argparse
 import re
 import sys

@@ -1,5 +1,7 @@
 """`types`, `search`, `inspect` and `schemas`: what the servers' tools are and return. No tool is called for it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import contextlib

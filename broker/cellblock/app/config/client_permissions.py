@@ -4,6 +4,8 @@ A tool or a server that such a file denies by its exact name is left out. Where 
 restrict a server, or cannot be read, the user is asked before each call of that server.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys

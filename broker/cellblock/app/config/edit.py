@@ -4,6 +4,8 @@ JSON is edited in its text; TOML and YAML by libraries that keep the style. What
 when it says what was wanted and nothing else.
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import json

@@ -4,6 +4,8 @@ Claude Code and Desktop, Cursor and Windsurf keep `mcpServers`; VS Code keeps `s
 their own or under `mcp` of its settings; Claude Code also keeps servers of single projects in `~/.claude.json`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import shlex

@@ -5,6 +5,8 @@ A keyring does not say what is in it: a file for each name stands in the user's 
 has the secret. It is written anew with the secret, and tells a daemon that follows its configuration.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import re

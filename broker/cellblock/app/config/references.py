@@ -6,6 +6,8 @@ In MCP clients' own files their references are read as ours (`translated`); all 
 like a reference of ours: such a file may be a stranger's.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -4,6 +4,8 @@ Of the latter each is told, and ignored where that changes nothing of what is al
 validation to refuse.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

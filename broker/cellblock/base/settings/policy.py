@@ -1,5 +1,7 @@
 """Settings of the policy say what the scripts of one client may call, and what the user is asked about first."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, cast, get_args

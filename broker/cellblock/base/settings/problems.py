@@ -1,5 +1,7 @@
 """Collects what is wrong with a configuration: every problem with its place, and what was probably meant."""
 
+from __future__ import annotations
+
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,6 +4,8 @@ finds where each key and value stands, which is only asked once something is wro
 Both scanners take text that its parser has accepted, so they look at structure alone.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import tomllib

@@ -4,6 +4,8 @@ It is a process of its own, so that neither Ray's import nor its threads are in 
 the task, each further one the number of runs, and `leave` the end; each has a line of stdout for an answer.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -5,6 +5,8 @@ A pull, an editor or an agent that changes a file changes nothing that runs. A b
 call of one is a run of its own.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

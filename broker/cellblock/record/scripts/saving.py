@@ -1,6 +1,8 @@
 """Makes a kept script of a run that was recorded: its parameters, its schemas, and the tools that it may call. For the
 command line, for programs, for the dashboard, and for agents, who only propose."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

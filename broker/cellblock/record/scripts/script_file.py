@@ -4,6 +4,8 @@ The file is the unit of review, of approval and of what runs. Its digest is over
 whomever, is another version. The whole text runs, header and all, so that places in it are those of the file.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import time

@@ -4,6 +4,8 @@ packages and addresses, and of tools by their names.
 A server chooses its tools' names and annotations itself: of those, only what makes a rule stricter counts.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

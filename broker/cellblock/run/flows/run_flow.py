@@ -1,6 +1,8 @@
 """A run's flow is what is known of the data that the run has seen: it judges each call by that, and takes each result's
 label before the result goes on to the script."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections import deque

@@ -1,6 +1,8 @@
 """Secrets of the configuration, and of logins, stay with the servers that they are for: in calls of others, and in
 results, they are replaced, or such a call is denied."""
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping

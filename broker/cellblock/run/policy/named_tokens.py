@@ -5,6 +5,8 @@ Each stands alone and is made or removed in one step, so that processes need no 
 with every request: one that was made or revoked counts at once; where brokers share it, within two seconds.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging

@@ -1,5 +1,7 @@
 """Policy is the policy of one broker: which grants a run has, by whom it is for and what it asks for itself."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple

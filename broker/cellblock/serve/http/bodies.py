@@ -1,6 +1,8 @@
 """Reads the body of a request whole, before anybody decodes it, and bounds what requests take of the broker's memory
 while they are read, wait and run: a bound for a client, for a principal and for all together."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections import Counter

@@ -4,6 +4,8 @@
 rebinding its `Host` is not ours either (MCP specification, transports, security warning).
 """
 
+from __future__ import annotations
+
 import logging
 import math
 import time

@@ -1,6 +1,8 @@
 """Refusals are answers that no application gives. A stranger gets a bare status, or what to do, in words that are the
 same for all; who has shown a token may be told more, as the JSON-RPC error that MCP clients look for."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from typing import Final

@@ -4,6 +4,8 @@ Both generations of the protocol are served at one path: sessions (2025-11-25 an
 (2026-07-28).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -175,14 +177,14 @@ class HttpFrontend:
         self._settings = settings
         self._options = options
         self._stopping = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self.hurried = asyncio.Event()
         self._drained = False
         self._listening: ListeningSocket | None = None
         most = settings.max_sessions
         self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
         self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
         self._memory = Memory(max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most))
-        self._activity, self._in_flight = Activity(), InFlight()
+        self.activity, self._in_flight = Activity(), InFlight()
         if settings.oauth is not None:
             self._share()
         self._socket = address.bind()
@@ -237,20 +239,10 @@ class HttpFrontend:
         Returns:
             Whether there was draining to cut short; there is once at most.
         """
-        if self._hurried.is_set() or self._drained:
+        if self.hurried.is_set() or self._drained:
             return False
-        self._hurried.set()
+        self.hurried.set()
         return True
-
-    @property
-    def hurried(self) -> bool:
-        """Says whether draining was cut short."""
-        return self._hurried.is_set()
-
-    @property
-    def idle_seconds(self) -> float:
-        """Says for how many seconds no client has been here."""
-        return self._activity.idle_seconds
 
     @property
     def lost_state(self) -> bool:
@@ -338,7 +330,7 @@ class HttpFrontend:
                 server.end_streams()
                 drained = await self._in_flight.drain(
                     self._settings.drain_ms / 1000,
-                    self._hurried,
+                    self.hurried,
                     service.parked_runs.park,
                     service.parked_runs.going_on.quiet,
                 )
@@ -371,7 +363,7 @@ class HttpFrontend:
             listening,
             server,
             self._in_flight,
-            self._activity,
+            self.activity,
             verifier=self._verifier,
             most=self._settings.max_sessions,
             version=version,
@@ -412,7 +404,7 @@ class HttpFrontend:
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
         known, connections = authenticator.authenticate, self._connections.check
         rates = RateLimit(REQUESTS_PER_SECOND, BURST, counts).check
-        seen = Middleware(Seen, self._activity)
+        seen = Middleware(Seen, self.activity)
 
         def browser(logins: Logins) -> list[Middleware]:
             one = signed_in(logins, authenticator)
@@ -465,7 +457,7 @@ class HttpFrontend:
             return []
         identity = Identity(oauth, verifier) if oauth and isinstance(verifier, JwtVerifier) else None
         rates = RateLimit(login_pages.REQUESTS_PER_SECOND, login_pages.BURST).check
-        guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
+        guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self.activity)]
         origin = None if oauth is None else origin_of(oauth.audience)
         secure = self._options.tls_cert is not None
         return LoginPages(service, verifier, identity, origin, secure=secure).routes(guard)

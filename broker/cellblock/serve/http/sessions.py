@@ -1,6 +1,8 @@
 """Knows whose MCP sessions are open. The SDK keeps them, and counts them together only: this follows what it does, so
 that one principal cannot take all places, and nobody is known by a session of somebody else."""
 
+from __future__ import annotations
+
 import hashlib
 import time
 from collections.abc import Callable, Iterable

@@ -1,5 +1,7 @@
 """Asks the user by MCP elicitation whether a call may be made."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import logging

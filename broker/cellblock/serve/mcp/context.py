@@ -7,6 +7,8 @@ configuration. Functions that do not fit are named, and their declarations are a
 first reference away (see `first_reference`).
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Mapping, Sequence

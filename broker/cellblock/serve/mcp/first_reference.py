@@ -6,6 +6,8 @@ names, when it first does so; what it gives, when that is known better; and its 
 types wrong. What stands in the description of its tool, or in a resource that it has read, it has been shown.
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
 from collections.abc import Collection, Iterable

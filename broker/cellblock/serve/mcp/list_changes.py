@@ -5,6 +5,8 @@ What a client is shown is compared as text, so a server that only reconnects, or
 nothing.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

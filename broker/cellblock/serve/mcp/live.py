@@ -1,6 +1,8 @@
 """Tells a client how its run is getting on: by progress, so that the client does not give up, and by the script's log
 messages."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

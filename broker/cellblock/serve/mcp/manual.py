@@ -6,6 +6,8 @@ instructions, at 2,048 characters (docs/clients.md). It depends on the catalog a
 to use the tool, and repeat nothing of it.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

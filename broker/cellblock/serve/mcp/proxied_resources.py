@@ -5,6 +5,8 @@ first in the order of the configuration answers. A server hears of a subscriptio
 of its end when nobody is left.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import defaultdict
@@ -242,7 +244,7 @@ class ResourceUpdates:
         self._changed: set[tuple[str, str]] = set()
         self._gathering = Gathering(self._tell)
         self._work = TaskSet()
-        self._registry.watch_updates(self._note)
+        self._registry.on_update = self._note
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Handles `resources/subscribe`: a session of an older revision is told until it ends."""

@@ -6,6 +6,8 @@ and structured content is added where a server sends none, so that no client ref
 servers have beside tools is in `proxied_resources`.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import secrets

@@ -4,6 +4,8 @@ It names the run, so that any broker that shares the key can take the answer. Th
 keep: each word has a round of its own.
 """
 
+from __future__ import annotations
+
 import base64
 import binascii
 import hashlib

@@ -5,6 +5,8 @@ Clients of the older revisions are sent a request. Those of 2026-07-28 get it as
 run is written down.
 """
 
+from __future__ import annotations
+
 import logging
 from typing import Final, Protocol, TypeVar
 

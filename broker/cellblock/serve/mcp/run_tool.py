@@ -4,6 +4,8 @@ A client of 2026-07-28 is asked nothing while it waits: its run is parked with t
 them, and the client makes it again with the answers, at any broker.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

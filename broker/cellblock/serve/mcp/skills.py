@@ -4,6 +4,8 @@ The messages are those of the stable text (specification/stable of modelcontextp
 its own yet (python-sdk#3485).
 """
 
+from __future__ import annotations
+
 import json
 from hashlib import sha256
 from typing import Any, Final

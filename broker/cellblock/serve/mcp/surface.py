@@ -8,6 +8,8 @@ Carries requests to the broker; decides nothing. `mcp_server` has the server tha
 requests on to here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final

@@ -1,5 +1,7 @@
 """Describes the messages of the Tasks extension as its text of 2026-07-28 has them; the SDK has those of 2025-11-25."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Final, Literal
 
 import mcp_types as types

@@ -4,6 +4,8 @@ The APIs of OpenAI and Anthropic take letters, digits, `_` and `-` in the name o
 into that form; some pass them on, or leave the tool out. docs/clients.md has the sources.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from cellblock.base.settings.settings import FrontendSettings

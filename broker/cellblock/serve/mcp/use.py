@@ -4,6 +4,8 @@ A client's tool is described once, when it starts; what it used before says what
 state directory are ids of servers, names of tools, days and counts; nothing of what was done with them.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

@@ -4,6 +4,8 @@ The SDK's own transport drops a line that is no message: a client with that bug 
 as JSON-RPC 2.0 has it (section 5.1).
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

@@ -8,6 +8,8 @@ A client's request waits until the daemon's answer to it is copied, or the clien
 the client's own greeting, whose answer is not copied, and what still waits.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

@@ -1,5 +1,7 @@
 """`cellblock connect` reaches a daemon of another machine or user by the SDK's streamable HTTP transport."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

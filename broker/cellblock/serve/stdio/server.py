@@ -1,5 +1,7 @@
 """Serves one MCP client over this process's stdin and stdout, and greets it before the broker runs."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable

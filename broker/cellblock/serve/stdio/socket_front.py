@@ -5,6 +5,8 @@ Both sides write one line first (`hello`): `connect` says which token it shows i
 it is, or why it takes nobody. Without a token the client is this user, who has the token file.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json

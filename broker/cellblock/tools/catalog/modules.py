@@ -4,6 +4,8 @@ Each is a few lines that take ready-made objects from the sandbox's boot hook an
 before the script, and the hook is gone by then.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 from collections.abc import Mapping

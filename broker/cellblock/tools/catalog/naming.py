@@ -1,6 +1,8 @@
 """Makes the names that scripts use: module paths of servers and export names of tools (Code Mode specification,
 sections 5.0.1 and 6.1)."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -1,6 +1,8 @@
 """Makes JSON Schemas of Python types, by pydantic, in the form of the Schema Inference specification: short for a
 model's context, without titles, and with definitions where they are used."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 

@@ -1,6 +1,8 @@
 """The Python functions that a user gives stand as one server among the others. They are called in this process, each
 within a bound: async ones on the event loop, others in threads."""
 
+from __future__ import annotations
+
 import asyncio
 import contextvars
 import inspect

@@ -1,6 +1,8 @@
 """A Python tool is a function with what is known about one from its registration on, and how its input is read; module
 paths name them."""
 
+from __future__ import annotations
+
 import importlib
 import inspect
 import traceback

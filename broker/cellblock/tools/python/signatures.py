@@ -5,6 +5,8 @@ may name types of an enclosing function, and may be on something other than a pl
 `functools.partial`, an object with `__call__`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import functools

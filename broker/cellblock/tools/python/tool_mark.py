@@ -1,5 +1,7 @@
 """Marks functions as tools by `@tool()`. Nothing heavy is imported: the module that is marked pays nothing."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Callable, Mapping

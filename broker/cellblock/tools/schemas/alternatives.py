@@ -4,6 +4,8 @@ The result is a list of alternatives, each a plain conjunction of `Rules`. A val
 least one of them. What is malformed counts as absent, so that it never narrows.
 """
 
+from __future__ import annotations
+
 import math
 from collections import deque
 from collections.abc import Callable, Sequence

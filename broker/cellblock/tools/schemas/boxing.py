@@ -4,6 +4,8 @@ MCP's structured content has to be an object. A schema that was boxed says so wi
 which names the property, so that whoever reads it can take the value out again.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

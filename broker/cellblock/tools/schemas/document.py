@@ -8,6 +8,8 @@ the union of drafts 4 to 2020-12: a keyword that a draft does not know is no key
 only overestimates.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

@@ -3,6 +3,8 @@
 Code Mode specification, section 7.2: an error should show one. An example is only given if it fits its schema.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterator, Mapping

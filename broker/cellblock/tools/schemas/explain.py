@@ -1,5 +1,7 @@
 """Finds the one violation among the checker's errors that helps most."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce

@@ -1,5 +1,7 @@
 """Replies are what is said to questions: whether one fits what was asked, and what a server gets of it."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from functools import cache

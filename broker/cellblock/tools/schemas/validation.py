@@ -4,6 +4,8 @@ The verdict is `jsonschema-rs`'s. What is never checked, because a hostile schem
 broker, is accepted, with one warning in the log for each schema: the upstream server is the judge in the end.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

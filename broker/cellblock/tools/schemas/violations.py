@@ -1,6 +1,8 @@
 """A violation says why a value does not fit a schema, in words, and the one corrective action for it (Code Mode
 specification, sections 7.2 and 7.3)."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
 """How a request to a server can end without an answer to it, and the words for a failed call or connection: whose
 fault, what is certain, and what to do."""
 
+from __future__ import annotations
+
 import json
 import re
 from typing import Any, Final, cast

@@ -1,6 +1,8 @@
 """Streamable HTTP, the transport to servers with a URL, and the older one before it; what a server sends is read
 leniently."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping

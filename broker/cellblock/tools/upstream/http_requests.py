@@ -1,6 +1,8 @@
 """HTTP requests to one server: redirects are followed within its origin, with the same method and body, and what it
 says in a refusal is read, short."""
 
+from __future__ import annotations
+
 import functools
 import ssl
 import zlib

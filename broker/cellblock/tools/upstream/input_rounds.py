@@ -1,5 +1,7 @@
 """Some calls ask for input in rounds (MCP 2026-07-28): the answers go with the call when it is sent again."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast

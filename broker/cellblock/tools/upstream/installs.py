@@ -3,6 +3,8 @@ it: npm's is. So who starts one waits for it, one at a time for a package, and w
 process of its own (this file, run as a program), which reads what it says and ends it when it has installed.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import hashlib

@@ -19,6 +19,8 @@ made again at once with `initialize` first, and counts as the first still. That 
 with it in another way: what does not answer it either may be a newer server.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 from enum import Enum

@@ -1,5 +1,7 @@
 """Makes whoever sends more than is read of it in a second wait for its own work."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,5 +1,7 @@
 """What the programs of servers are started with, what they lack, and how to get it."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

@@ -191,7 +191,8 @@ class Registry:
         """Holds the sessions that somebody may call, by their numbers."""
 
         self._followed: dict[str, set[str]] = {}
-        self._on_update: Callable[[str, str], object] | None = None
+        self.on_update: Callable[[str, str], object] | None = None
+        """Is called with a server's name and a URI when a resource has changed that is subscribed to."""
         self._recalling = TaskSet()
         self._closing = TaskSet()
         self._people = OrderedDict[str, _Person]()
@@ -529,10 +530,6 @@ class Registry:
             return []
         return await session.resources.entries(kind, session.client, fresh=fresh)
 
-    def watch_updates(self, listener: Callable[[str, str], object]) -> None:
-        """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
-        self._on_update = listener
-
     async def unfollow(self, server: str, uri: str) -> None:
         """Ends the subscription to a resource, by the server's name."""
         self._followed.get(server, set()).discard(uri)
@@ -602,7 +599,7 @@ class Registry:
             login=held.login,
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set[str]()) if for_all else None,
-            on_update=(lambda uri: tell(self._on_update, name, uri)) if for_all else None,
+            on_update=(lambda uri: tell(self.on_update, name, uri)) if for_all else None,
             rests_after=None if for_all else IDLE_SECONDS,
             has_room=(lambda: True) if for_all else partial(self._has_room, name),
         )

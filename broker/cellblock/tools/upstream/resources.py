@@ -1,6 +1,8 @@
 """What a server has beside tools: resources, their templates and prompts, each list read when somebody asks for it; and
 the subscriptions to resources, made again on each connection."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections import defaultdict

@@ -1,6 +1,8 @@
 """Keeps what servers say beside their answers, without the configuration's secrets, and bounded: their log messages go
 into Cellblock's own log, and the stderr of a started server into a file."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging

@@ -7,6 +7,8 @@ The rule of the house: a declared type is never narrower than its schema, so wha
 compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 """
 
+from __future__ import annotations
+
 from cellblock.types.typescript.modules import (
     HOW_TO_PARSE,
     ServerText,

@@ -4,6 +4,8 @@ Soundness rule: every JSON value that the schema allows belongs to the shape. Wh
 exactly the shape is wider.
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """Writes doc comments of properties, from the annotations and constraints that a type cannot say."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

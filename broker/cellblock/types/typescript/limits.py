@@ -3,6 +3,8 @@
 Past a budget the declaration gets wider (`unknown` and a warning), never narrower.
 """
 
+from __future__ import annotations
+
 from cellblock.tools.schemas.document import Location
 from cellblock.types.typescript.text import one_line
 

@@ -5,6 +5,8 @@ the schemas allow (see `types`). Every server's module stands on its own, so tha
 without the rest. The text depends on the catalog alone: the same catalog gives the same bytes.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

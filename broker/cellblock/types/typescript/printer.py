@@ -1,5 +1,7 @@
 """Prints shapes as TypeScript text. The same shapes always give the same bytes."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Hashable, Iterable, Set
 

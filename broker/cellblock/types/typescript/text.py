@@ -4,6 +4,8 @@ Nothing that an upstream server wrote reaches the generated text except through 
 (Code Mode specification, section 11: server responses are untrusted input).
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterable

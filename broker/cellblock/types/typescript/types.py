@@ -5,6 +5,8 @@ the index signatures that say only that, and declares once what several tools sh
 value beside declared keys is how schemas are by default, and a value with further keys is right: the compiler has it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final

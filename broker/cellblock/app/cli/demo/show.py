@@ -1,5 +1,7 @@
 """Show runs the command `demo`: a real script against two real servers, shown step by step."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import shlex

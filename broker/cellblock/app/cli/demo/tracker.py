@@ -7,6 +7,8 @@ declare output schemas and return ``structuredContent``, ``add_comment`` returns
 state is an ``isError`` result that says what to do.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 from mcp.server.mcpserver import MCPServer

@@ -3,6 +3,8 @@
 What an entry says of its server's tools is kept as keys; times become settings; what is left is named.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,5 +1,7 @@
 """The MCP clients that are known: where each keeps its servers, and how one that runs Cellblock is written there."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

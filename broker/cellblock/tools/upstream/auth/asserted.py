@@ -6,6 +6,8 @@ makes for that one (ID-JAG, presented by RFC 7523), or the ID token itself, for 
 clients show to Cellblock is neither kept nor sent.
 """
 
+from __future__ import annotations
+
 import logging
 import time
 from typing import Any, Final

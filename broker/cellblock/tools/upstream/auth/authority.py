@@ -6,6 +6,8 @@ calls of one server would wait for each other, and a call that is cancelled woul
 parts are used, from tasks of their own.
 """
 
+from __future__ import annotations
+
 import asyncio
 import base64
 import contextlib

@@ -1,5 +1,7 @@
 """Puts an access token on every request to one upstream server, and gets a new one when it is refused or too narrow."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import re

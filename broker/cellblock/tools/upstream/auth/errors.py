@@ -1,5 +1,7 @@
 """Names what can go wrong with a login, in words that hold no secret."""
 
+from __future__ import annotations
+
 import shlex
 
 from cellblock.base.errors import CellblockError, Fault

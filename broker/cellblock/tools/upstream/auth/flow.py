@@ -3,6 +3,8 @@ server, and `finish` takes what its redirect brings. What is between them lies i
 what another one began, be that one gone or not.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import hashlib

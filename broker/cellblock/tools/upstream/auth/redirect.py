@@ -1,6 +1,8 @@
 """Redirect is the end of the browser's way: a listener on the loopback that takes the authorization server's answer
 (RFC 8252)."""
 
+from __future__ import annotations
+
 import asyncio
 import html
 import secrets

@@ -1,6 +1,8 @@
 """Gives the credentials of one upstream server: a kept login, the client's own, or, where the server knows no OAuth, a
 person's own secrets in headers: API keys."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

@@ -1,5 +1,7 @@
 """Splits what a server sends into lines, and a stream of server-sent events into events, within a cap. Pure."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, NamedTuple

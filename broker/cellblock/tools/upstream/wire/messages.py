@@ -5,6 +5,8 @@ millions. Of what is large, only those are made that somebody reads, and the res
 Pure: nothing here waits.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import re

@@ -2,6 +2,8 @@
 alone, with a note. What the SDK is handed is small and fits its models. Pure.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

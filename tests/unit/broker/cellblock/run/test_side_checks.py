@@ -238,7 +238,7 @@ KINDS: list[Any] = ["module", "exception", "rejection", "result"]
 
 
 def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
-    return diagnose(kind, failure, SCRIPT, 1000)
+    return diagnose(kind, failure, SCRIPT, 1000, {}, {}, Catalog())
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_syntax_error_of_denos_parser_has_its_place_in_the_agents_source(code:
     before = code.removeprefix("\ufeff")[:-1]
     text = f"SyntaxError: Expression expected\n  |\n1 | x\n    at {URL}:1:{len(before) + before.count(chr(9)) + 1}"
     body = {"name": "TypeError", "message": text}
-    found = diagnose("module", body, prepare(code, lambda _: None, ""), 1000)
+    found = diagnose("module", body, prepare(code, lambda _: None, ""), 1000, {}, {}, Catalog())
     assert (found.code, found.message) == ("SYNTAX_ERROR", "SyntaxError: Expression expected")
     assert found.path == path_of(code, len(code) - 1)
 
@@ -410,7 +410,7 @@ EXPORTS = {
 )
 def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
     text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
-    found = diagnose("module", {"name": "SyntaxError", "message": text}, TWO, 1000, EXPORTS)
+    found = diagnose("module", {"name": "SyntaxError", "message": text}, TWO, 1000, EXPORTS, {}, Catalog())
     assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
 
 
@@ -458,7 +458,7 @@ def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hin
 def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint: str) -> None:
     failure = {"name": name, "message": message, "stack": f"{name}\n at {URL}:1:3" if where else ""}
     withheld = {"hidden_tool": Withheld("hidden-tool", "hidden_tool", "it is new", "Ask.")}
-    found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld)
+    found = diagnose("exception", failure, TWO, 1000, EXPORTS, withheld, Catalog())
     assert found.hint is not None and found.hint.startswith(hint)
     assert (found.path is None) == (not where)
 

@@ -188,11 +188,11 @@ def test_what_is_not_imported_is_told_with_its_import(name: str, hint: str | Non
     ],
 )
 def test_globals_name_what_stands_in_their_place(name: str, part: str) -> None:
-    hint = absent_hint(name, catalog=KNOWN)
+    hint = absent_hint(name, "", KNOWN)
     assert hint is not None and part in hint and name in hint
     # Not a matter of which server comes first.
     turned = Catalog(1, dict(reversed([*KNOWN.servers.items()])))
-    assert absent_hint(name, catalog=turned) == hint
+    assert absent_hint(name, "", turned) == hint
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def test_modules_too(specifier: str, part: str) -> None:
 
 def test_without_such_a_tool_the_servers_are_named() -> None:
     asks = catalog(everything=["trigger_elicitation_request", "download_issue"])
-    assert "@codemode/servers/*" in str(absent_hint("fetch", catalog=asks))
-    assert absent_hint("fetch", catalog=catalog(git=["log"])) == (
+    assert "@codemode/servers/*" in str(absent_hint("fetch", "", asks))
+    assert absent_hint("fetch", "", catalog(git=["log"])) == (
         "The sandbox has no fetch and no network: use tools of @codemode/servers/*."
     )
-    assert absent_hint("mine", catalog=KNOWN) is None and absent_module_hint("mine", KNOWN) is None
+    assert absent_hint("mine", "", KNOWN) is None and absent_module_hint("mine", KNOWN) is None
 
 
 TOOLS = [tool["name"] for tool in recorded_tools()]
