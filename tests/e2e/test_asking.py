@@ -372,7 +372,7 @@ async def test_three_doctors_that_are_interrupted_leave_an_installation_whole(
     # Its input has ended: nothing stays.
     await gone([installer])
     done = await cellblock(*doctor, code=0)
-    assert "is being installed" not in done.err
+    assert "is being started or installed" not in done.err
     assert "first: connected" in done.out and "second: connected" in done.out
 
 
@@ -386,8 +386,8 @@ async def test_a_command_waits_for_an_installation_beyond_its_bounds_and_says_so
     done = await cellblock(*words, code=0, env=with_constants(often))
     assert "not connected" not in done.err
     # The pauses double: one that takes minutes fills no screen.
-    assert 1 <= done.err.count("server first is being installed by its program") <= 10
-    assert "server second is being installed by its program" in done.err
+    assert 1 <= done.err.count("server first is being started or installed by its program") <= 10
+    assert "server second is being started or installed by its program" in done.err
 
 
 @pytest.mark.thorough
@@ -398,7 +398,7 @@ async def test_a_script_waits_for_the_servers_that_it_names(tmp_path: Path, cach
     script.write_text('import * as first from "@codemode/servers/first"; first;', encoding="utf-8")
     servers = {"first": installed_first(tmp_path, cache), "other": slow}
     done = await cellblock("run", script, *place(tmp_path, servers), code=0)
-    assert "server first is being installed" in done.err and "server other" not in done.err
+    assert "server first is being started or installed" in done.err and "server other" not in done.err
 
 
 LACKING = {**plain_server(), "env": {"TOKEN": "${env:NOT_SET_FOR_THE_DAEMON}"}}

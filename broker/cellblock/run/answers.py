@@ -47,9 +47,6 @@ _MADE_TEXT: Final = re.compile(
 """Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
 alone may be meant: a type."""
 
-_MADE: Final = ("[object ", "NaN", "undefined")
-"""Are in each such text: most have none of them, which is found out in no time."""
-
 _NULL: Final = b'"null"'
 """Is in an input in which null has become a text."""
 
@@ -202,7 +199,9 @@ wrong, and what to write."""
 
 def made_in(text: str) -> str | None:
     """Gives the first that became of an object, a promise, NaN or `undefined` in the texts of JSON."""
-    found = _MADE_TEXT.search(text) if any(one in text for one in _MADE) else None
+    # One of these is in each such text: most have none of them, which is found out in no time.
+    may_have = "[object " in text or "NaN" in text or "undefined" in text
+    found = _MADE_TEXT.search(text) if may_have else None
     return None if found is None else found[0]
 
 

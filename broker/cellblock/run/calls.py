@@ -157,8 +157,7 @@ class ToolCalls:
         held = self._loads.hold(len(body))
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
         work = self._execute(call_id, call, body, held=held)
-        task = self._loop.create_task(work, context=self._variables.copy())
-        self._tasks[call_id] = task
+        self._tasks[call_id] = self._loop.create_task(work, context=self._variables.copy())
         return call
 
     def recorded(self, server_id: str, tool_name: str, facts: Facts, *, ok: bool) -> None:
@@ -241,10 +240,8 @@ class ToolCalls:
 
     async def cancel(self) -> None:
         """Cancels what is in flight and waits for it, within `CANCEL_BOUND_SECONDS`."""
-        tasks = list(self._tasks.values())
         self.abandon()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
+        await self.finish(CANCEL_BOUND_SECONDS)
         self._tell_noted()
 
     # ---- inside --------------------------------------------------------------------------------------

@@ -425,8 +425,7 @@ class Executor:
             finally:
                 if flow is not None:
                     await self._memory.read(caller.reader, flow.label)
-            most = self._settings.max_message_bytes
-            await learn(self._learner, server, tool, result, most, principal)
+            await learn(self._learner, server, tool, result, self._settings.max_message_bytes, principal)
             return result
 
     async def _to_end(self, job: _Job) -> RunResponse:

@@ -71,6 +71,7 @@ class PastCheck:
     assumed: list[Assumed]
     revision: int
     checked: Checked
+    asks_of_values: bool
     certain: Checked | None = None
 
 
@@ -223,10 +224,13 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
+        self.asks_of_values = (
+            kept.asks_of_values if kept else owner.checker is not None and asks_of_values(self.code)
+        )
         keeps = (
             kept is None
+            or self.asks_of_values
             or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
-            or asks_of_values(self.code)
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
@@ -344,7 +348,7 @@ class SideCheck:
             if checked.gave_up is not None:
                 check.gave_up = checked
                 return
-            check.found = PastCheck(self._servers, assumed, revision, checked)
+            check.found = PastCheck(self._servers, assumed, revision, checked, self.asks_of_values)
             self._owner.keep(key, check.found)
 
         check.is_alone = self._owner.under_way == sum(not task.done() for task in self._tasks)

@@ -13,7 +13,7 @@ from typing import Final
 from cellblock.base.errors import shorten
 from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
-from cellblock.run.answers import ValueNote, asks_of_values, made_in
+from cellblock.run.answers import ValueNote, made_in
 from cellblock.run.failure import CORRECT_IT, MISSING
 from cellblock.run.request import RunRequest
 from cellblock.run.response import Diagnostic, RunResponse, Severity
@@ -139,7 +139,7 @@ class TypeErrors:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
         look, of_values = partial(side.answers.of_values, side.code, side.schemas), list[ValueNote]()
-        if asks_of_values(side.code):
+        if side.asks_of_values:
             of_values = look() if side.answers.are_light else await asyncio.to_thread(look)
         told += _of_pages(side) + _of_refusals(side)
         if checked is None:

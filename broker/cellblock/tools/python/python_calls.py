@@ -17,7 +17,7 @@ from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError
 from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
-from cellblock.base.tasks import DaemonThread, call_when_done
+from cellblock.base.tasks import DaemonThread, TaskSet, at_most, call_when_done, end_tasks
 from cellblock.tools.catalog.naming import check_tool_name
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -31,6 +31,10 @@ long."""
 LONG_STEP_SECONDS: Final = 0.5
 """Bounds how long an async tool may hold the event loop unnamed: of a longer one the log tells, as everything else
 stood still meanwhile."""
+
+SHORT_STEP_SECONDS: Final = 0.001
+"""Bounds a step of an async tool that counts as computing from end to end: to ask the kernel what a thread has computed
+takes as long as many such a step."""
 
 
 class AllBusy(Exception):
@@ -100,6 +104,17 @@ class ToolThreads:
             self._idle.pop().end()
 
 
+class _Clock:
+    """Belongs to an async call: its task is cancelled at its bound, and once more if the function goes on after that.
+
+    Attributes:
+        cancelled: How often it was.
+    """
+
+    def __init__(self, task: asyncio.Task[Any], due: float) -> None:
+        self.task, self.due, self.cancelled = task, due, 0
+
+
 class PythonCalls:
     """Holds the Python tools, by name, and runs their functions.
 
@@ -125,7 +140,10 @@ class PythonCalls:
             self.tools[tool.name] = tool
         self._bound, self._most = bound, most
         self._threads = ToolThreads(threads)
-        self._waiting: set[asyncio.Task[Any]] = set()
+        self._clocks: set[_Clock] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting = TaskSet()
+        self._computed_at = self._computed = 0.0
         self._named: set[str] = set()
 
     async def call(
@@ -141,11 +159,11 @@ class PythonCalls:
             SchemaValidationError: The input does not fit the signature; the function was not called.
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
+        most = self._most
         if tool.is_async:
-            work = _on_loop(tool, partial(tool.called, arguments), self._most, account)
+            work = _on_loop(tool, partial(tool.called, arguments), most, account)
             return await self._bounded(tool, work, account)
         try:
-            most = self._most
             value = await self._threads.run(lambda: _thread_call(tool, arguments, most, account), self._bound)
             if inspect.isawaitable(value):
                 work = _on_loop(tool, lambda: value, most, account)
@@ -162,10 +180,8 @@ class PythonCalls:
 
     async def close(self) -> None:
         """Cancels async tools that did not end when they were told to, and ends the idle threads."""
-        for task in self._waiting:
-            task.cancel()
-        if self._waiting:
-            await asyncio.wait(self._waiting, timeout=CANCEL_BOUND_SECONDS)
+        async with at_most(CANCEL_BOUND_SECONDS):
+            await end_tasks(*self._waiting, *(clock.task for clock in self._clocks))
         self._threads.close()
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -183,21 +199,21 @@ class PythonCalls:
         try:
             while True:
                 began = time.monotonic()
-                computed = time.thread_time()
+                if began - self._computed_at > SHORT_STEP_SECONDS:
+                    self._computed_at, self._computed = began, time.thread_time()
                 try:
                     waited_for = work.send(None) if thrown is None else work.throw(thrown)
-                except StopIteration as end:
-                    if clock is None or not clock.late:
+                except BaseException as end:
+                    if clock is not None and clock.cancelled:
+                        raise self._too_late(tool) from None
+                    if isinstance(end, StopIteration):
                         return end.value
-                    raise self._too_late(tool) from None
-                except BaseException:
-                    if clock is None or not clock.late:
-                        raise
-                    raise self._too_late(tool) from None
+                    raise
                 finally:
-                    if account is not None:
-                        account.add_cpu((time.thread_time() - computed) * 1000)
                     took = time.monotonic() - began
+                    if account is not None:
+                        computed = took if took < SHORT_STEP_SECONDS else time.thread_time() - self._computed
+                        account.add_cpu(min(took, computed) * 1000)
                     if took > LONG_STEP_SECONDS and tool.name not in self._named:
                         self._named.add(tool.name)
                         advice = "make it a plain `def`, which runs in a thread"
@@ -205,24 +221,46 @@ class PythonCalls:
                             "the async tool %s held the event loop for %.1f s; %s", tool.name, took, advice
                         )
                 if clock is None:
-                    clock = _Clock(self._bound, self._waiting)
+                    clock = self._begin_clock()
                 thrown = yield from _wait(work, waited_for)
-                if thrown is not None and clock.given_up:
+                if thrown is not None and clock.cancelled > 1:
                     self._leave(work, thrown)
                     raise self._too_late(tool) from None
         finally:
             if clock is not None:
-                clock.stop()
+                self._clocks.discard(clock)
+                for _ in range(clock.cancelled):
+                    clock.task.uncancel()
+
+    def _begin_clock(self) -> _Clock:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = task.get_loop()
+        clock = _Clock(task, loop.time() + self._bound)
+        self._clocks.add(clock)
+        if self._timer is None or self._timer.when() > clock.due:
+            self._set_timer(loop)
+        return clock
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the one timer of all clocks for the first that is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+        due = min((clock.due for clock in self._clocks if clock.cancelled < 2), default=None)
+        self._timer = None if due is None else loop.call_at(due, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        for clock in self._clocks:
+            if clock.cancelled < 2 and clock.due <= loop.time():
+                clock.cancelled += 1
+                clock.due = loop.time() + CANCEL_BOUND_SECONDS
+                clock.task.cancel()
+        self._set_timer(loop)
 
     def _leave(self, work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:
-        task = asyncio.create_task(_left(work, thrown))
-        self._waiting.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._waiting.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, so that asyncio does not report it: nobody waits any more
+        # Its exception is seen, so that asyncio does not report it: nobody waits any more.
+        task = self._waiting.start(_left(work, thrown))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _too_late(self, tool: PythonTool) -> ToolCallError:
         return ToolCallError(
@@ -230,44 +268,6 @@ class PythonCalls:
             hint="Check whether the call took effect; ask for less at a time.",
             summary="no answer in time",
         )
-
-
-class _Clock:
-    """Ends an async call at its bound: cancels its task, and once more when the function has gone on after that.
-
-    Args:
-        bound: Seconds from now on.
-        waiting: Has the task meanwhile.
-
-    Attributes:
-        late: The bound has passed.
-        given_up: `CANCEL_BOUND_SECONDS` have passed since.
-    """
-
-    def __init__(self, bound: float, waiting: set[asyncio.Task[Any]]) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task, self._waiting = task, waiting
-        self.late = self.given_up = False
-        waiting.add(task)
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(bound, self._end)
-
-    def stop(self) -> None:
-        """Takes the bound away, and the cancellations back that it has made."""
-        self._timer.cancel()
-        self._waiting.discard(self._task)
-        for _ in range(self.late + self.given_up):
-            self._task.uncancel()
-
-    def _end(self) -> None:
-        self.late = True
-        self._timer = self._loop.call_later(CANCEL_BOUND_SECONDS, self._give_up)
-        self._task.cancel()
-
-    def _give_up(self) -> None:
-        self.given_up = True
-        self._task.cancel()
 
 
 async def _left(work: Coroutine[Any, Any, Any], thrown: BaseException) -> None:

@@ -54,7 +54,7 @@ STARTUP_WAIT_SECONDS: Final = 45.0
 installs first may take longer, and then the script is told so."""
 
 QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+"""Passes until anything is said of a server that is being installed: what is installed already mostly takes less."""
 
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
@@ -377,7 +377,7 @@ class Registry:
                 if since >= due.get(name, QUIET_SECONDS):
                     due[name] = since + max(since, TELL_SECONDS)
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
-                    tell(f"server {name} is being installed by its program{so_far}")
+                    tell(f"server {name} is being started or installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
         await asyncio.gather(
             *(

@@ -1,5 +1,7 @@
 """Target is the server that somebody logs in to, and the challenge with which it refuses who has no login."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import Mapping
