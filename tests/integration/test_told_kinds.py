@@ -162,12 +162,32 @@ TOOLS = [
         {"name": "blocks", "inputSchema": {"type": "object"}},
         {"content": [{"type": "text", "text": '{"id": 1}'}, {"type": "text", "text": '{"id": 2}'}]},
     ),
+    tool(
+        "warts",
+        {
+            "rows": [
+                {
+                    "left": "2h 31m",
+                    "price": "$3.50",
+                    "ms": 1772442000000,
+                    "code": "1767225600000",
+                    "parts": json.dumps([{"n": 1}]),
+                    "rating": "4.5 out of 5",
+                    "rate": "1.08",
+                }
+            ],
+            "days": {"mon": {"busy": []}},
+        },
+    ),
+    tool("table", "sku,qty\nA-01,12\nB-02,7\n"),
+    tool("trigger", {"queued": False, "reason": "it is disabled"}),
     tool("counts", {"on": 1, "off": 2}, NUMBERS),
     tool("sizes", {"length": 1, "width": 2}, NUMBERS),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
 ]
 EVERY = "".join(f"await p.{definition['name']}({{}}).catch(() => 0);\n" for definition, _ in TOOLS)
+WARTS = "const { rows } = await p.warts({});"
 DEALS = "const { data } = JSON.parse(await p.deals({}));"
 IMPORT = 'import * as p from "@codemode/servers/plain";\n'
 
@@ -486,6 +506,21 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         (f"{DEALS} const s = new Set(data.map((one) => one.owner)); s.has('o');", "Ask for a field"),
         (f"{DEALS} const m = new Map(); for (const one of data) m.set(one.owner, 1);", "for the key"),
         ("await p.escalate({});", "before you count it as done"),
+        ("await p.trigger({});", "before you count it as done"),
+        (f"{WARTS} parseInt(rows[0].left, 10);", "read each part"),
+        (f"{WARTS} parseFloat(rows[0].price);", "before the digits"),
+        (f"{WARTS} Number(rows[0].price);", "Take its digits"),
+        (f"{WARTS} rows[0].price * 2;", "Take its digits"),
+        (f"{WARTS} new Date(rows[0].ms * 1000);", "Leave the factor out"),
+        (f"{WARTS} new Date(rows[0].code);", "new Date(Number("),
+        (f"{WARTS} const n = rows[0].parts.length; n;", "JSON.parse(….parts).length"),
+        (f"{WARTS} const n = 1 + rows[0].rate; n;", "Add `Number(…)`"),
+        (f"{WARTS} rows['0'] === 'x';", "Compare a member"),
+        ("const t = await p.table({}); const n = t.split('\\n').length; n;", ".slice(1)"),
+        (
+            "const u = await p.teams({}); const o = { ...Object.fromEntries([['a', 1]]) }; u.titles.map(String); o.a;",
+            "It has: teams.",
+        ),
         (
             "let f = await p.first({}); while (f.hasMore) f = await p.first({ cursor: f.next_cursor });",
             "the next part",
@@ -772,6 +807,10 @@ async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) 
         "let f = await p.first({}); for (let n = 0; n < 2 && f.next_cursor; n++) f = await p.first({});",
         "const s = await p.sizes({}); const n = s.length; n;",
         "const u = await p.list_users({}); u.result.map((o) => ({ name: o.name }));",
+        "const t = await p.table({}); const n = t.split('\\n').length - 1; n;",
+        f"{WARTS} parseFloat(rows[0].rating) + Number(rows[0].rate); new Date(rows[0].ms);",
+        f"{WARTS} JSON.parse(rows[0].parts).length; new Date(Number(rows[0].code)); rows[0].left.length;",
+        "const w = await p.warts({}); const n = w.busy?.length ?? w.rows.length; n;",
         "async function again(f) { return await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",
     ],
 )
@@ -779,6 +818,12 @@ async def test_the_same_verb_for_another_thing_is_not_suggested(broker: Broker) 
 async def test_what_is_right_is_told_nothing(broker: Broker, code: str, mode: TypecheckMode) -> None:
     response = await within(broker.run(f"{IMPORT}{code}\nexport default 1;", typecheck=mode))
     assert (response.result, response.diagnostics) == (1, [])
+
+
+async def test_what_only_a_good_answer_has_is_not_told(broker: Broker) -> None:
+    code = f"{IMPORT}const r = await p.trigger({{}}); export default r.queued ? r.number : r.reason;"
+    response = await within(broker.run(code))
+    assert (response.result, response.diagnostics) == ("it is disabled", [])
 
 
 async def test_what_is_right_behind_a_return_is_told_nothing(broker: Broker) -> None:

@@ -7,10 +7,12 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.suggest import rated_names
 from cellblock.tools.catalog.model import ResultKind, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.typescript.text import letters
 
@@ -22,14 +24,15 @@ END_BYTES: Final = 2 * 1024
 """Bounds the bytes at each end of an answer in which it is looked for what says that there is more."""
 
 _MORE: Final = re.compile(
-    rb'"((?:next_?[cC]ursor|next_?[pP]age(?:_?[tT]oken)?|next_?[tT]oken|has_?[mM]ore|has_?[nN]ext(?:_?[pP]age)?))\\*"'
+    rb'"((?:next_?[cC]ursor|next_?[pP]age(?:_?[tT]oken)?|next_?[tT]oken|has_?[mM]ore|has_?[nN]ext(?:_?[pP]age)?|(?:is_?)?[tT]runcated|incomplete_?[rR]esults))\\*"'
     rb'\s*+:\s*+(?:true|[1-9]|\\*"[^"\\])'
 )
 _PAGE: Final = re.compile(rb'"(?:current_?[pP]age|page|page_?[nN]umber)\\*"\s*+:\s*+(\d{1,9})\b')
 _PAGES: Final = re.compile(rb'"(total_?[pP]ages|page_?[cC]ount|last_?[pP]age|pages)\\*"\s*+:\s*+(\d{1,9})\b')
 
 _REFUSED: Final = re.compile(
-    rb'"(?:(?i:error|failed|failure)\b[^"\\]{3,200}|\{?\s*+\\*"?(?:ok|success)\\*"\s*+:\s*+false\b)|\{\s*+"(?:ok|success)"\s*+:\s*+false\b'
+    rb'"(?:(?i:error|failed|failure)\b[^"\\]{3,200}|\{?\s*+\\*"?(?:ok|success)\\*"\s*+:\s*+false\b)'
+    rb'|\{\s*+"(?P<flag>ok|success|\w++(?="\s*+:\s*+false\s*+,\s*+"(?:reason|error|message)))"\s*+:\s*+false\b'
 )
 """Fits the beginning of an answer that says that the tool has not done what was asked."""
 
@@ -58,10 +61,6 @@ _Place = tuple[_Tool, tuple[str, ...]]
 
 _THROUGH: Final = ""
 _NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
-_BOOLEAN: Final = re.compile(rb"true|false")
-_SECONDS: Final = re.compile(rb"[1-9]\d{8,9}(?:\.\d{1,9})?")
-"""Fits times in seconds from 1973 on; as milliseconds, they are of the first months of 1970."""
-
 _TIME: Final = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{5,30}(Z|[-+]\d\d:?\d\d)")
 _ODD_DATE: Final = re.compile(
     rb"(?:\d{1,2}[./-]\d{1,2}[./-]\d{4}|\d{4}-\d{1,2}-\d{1,2}|"
@@ -69,14 +68,11 @@ _ODD_DATE: Final = re.compile(
 )
 """Fits dates that begin with the day or the month, or may have parts without a zero before them."""
 
-_GROUPED: Final = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d{1,9})?")
-_UNREAD_DATE: Final = re.compile(
-    rb"(?:\d{8}T\d{4,6}|\d{1,2}\.\d{1,2}\.\d{4}|(?:1[3-9]|2\d|3[01])[/-]\d{1,2}[/-]\d{4}).{0,30}"
-)
-"""Fits dates that no Date reads, or that it takes for others."""
-
 _OF_ANSWERS: Final = {
     "a number alone": re.compile(rb'\A"?-?\d{1,30}(?:\.\d{1,30})?"?\Z'),
+    "header": re.compile(
+        rb'\A"[A-Za-z_][\w .]*(?:[,;|][A-Za-z_][\w .]*)+(?:\\r)?\\n[^"\\]*[,;|][^"\\]*\d[^"\\]*\\'
+    ),
     "blocks": re.compile(rb'"type":\s*+"text".*"type":\s*+"text"', re.DOTALL),
 }
 """Find what whole answers may be."""
@@ -87,7 +83,7 @@ _QUOTED: Final = r"""(["'])([^"'\\\n]{1,100})\1"""
 
 COMPARED: Final = (
     (
-        re.compile(r"""\.(?P<field>[A-Za-z_$][\w$]*+)\s?={2,3}\s?(?P<texts>(["'])[^"'\\\n]{1,100}\3)"""),
+        re.compile(r"""\.(?P<field>[A-Za-z_$][\w$]*+)\s?[!=]={1,2}\s?(?P<texts>(["'])[^"'\\\n]{1,100}\3)"""),
         re.compile(_QUOTED),
     ),
     (
@@ -113,6 +109,29 @@ MIN_OF_FEW: Final = 10
 """Sets the least texts of a field that, as there are at most `MAX_FEW` of them, are likely all that it can have."""
 
 MAX_FEW: Final = 6
+
+_INPUT: Final = re.compile(r"\bawait [\w$.]{1,100}\(\{[^{}]{0,1000}\}")
+"""Matches calls with what they are given: a text there is the tool's."""
+
+MIN_LIKENESS: Final = 0.9
+"""Sets how like a text is to one of a field that is meant by it: `canceled`, `cancelled`."""
+
+MIN_SHARED: Final = 4
+"""Sets the letters at the beginning that a text shares with one that may be meant by it: `FAILED`, `FAILURE`."""
+
+_JOINED: Final = re.compile(
+    r"\.(?P<one>[\w$]+) ?===? ?[\w$]+(?:\.[\w$]+)*\.(?P<other>[\w$]+)(?![\w$.(])"
+    r"|\.(?:get|has|includes|indexOf)\((?:[\w$]+\.)+(?P<key>[\w$]+)\)"
+)
+"""Matches what finds records by a field of others."""
+
+_NORMAL: Final = re.compile(r"to(?:Locale)?(?:Low|Upp)erCase|localeCompare|pad(?:Start|End)|normalize|/i\b")
+"""Finds that a script brings texts into one form."""
+
+_WORD: Final = re.compile(rb"[\w@.-]{0,40}\d[\w@.-]{0,40}")
+
+_SUMMED: Final = re.compile(r"\+=? ?(?:Number\(|parseFloat\(|\+)?(?P<chain>[\w$]+(?:\??\.[\w$]+)+)")
+_UNITS: Final = ("currency", "currency_code", "currencyCode", "period", "unit", "units", "uom")
 
 QUICK_BYTES: Final = 128 * 1024
 """Bounds the answers that are looked through on the loop: for `MAX_COMPARED` comparisons in 20 ms."""
@@ -145,8 +164,8 @@ OF_VALUES: Final = (
     (
         re.compile(r"(?:=>|\bif ?\(|&&|\|\|) ?!?\w++\.(?P<field>[\w$]++) ?(?:\)|&&|\|\||\?[^?.])"),
         "booleans",
-        "is the text 'true' or 'false', and both count as true",
-        "Compare it: `one.{0} === 'true'`.",
+        "is a text such as 'true', 'false' or 'no', all of which count as true",
+        "Compare it: `one.{0} === 'true'`, as it is written.",
     ),
     (
         re.compile(
@@ -157,6 +176,15 @@ OF_VALUES: Final = (
         "seconds",
         "counts seconds, and is compared with milliseconds",
         "Multiply it: `one.{0} * 1000`.",
+    ),
+    (
+        re.compile(
+            r"\.(?P<field>split)\((?:([\"'`])\\n\2|/\\r\?\\n/)\)"
+            r"(?!(?s:.*)(?:slice|shift|splice|\.\.\.|let \w+ = 1;|> 0\b|length - 1|\[0\]))(?s:.){0,400}?\.length"
+        ),
+        "header",
+        "gives the header of a table as a line, too",
+        "Leave it out: `.{0}(…).slice(1)`.",
     ),
     (
         re.compile(r"\.(?P<field>content)\??\.?\[0\]"),
@@ -179,7 +207,8 @@ def made_in(text: str) -> str | None:
 
 def asks_of_values(code: str) -> bool:
     """Says whether values of this run can show that a script does something wrong."""
-    return any(pattern.search(code) for pattern in (row[0] for row in (*COMPARED, *OF_VALUES)))
+    patterns = (row[0] for row in (*COMPARED, *OF_VALUES, (_JOINED,), (_SUMMED,)))
+    return any(pattern.search(code) for pattern in patterns)
 
 
 def _compared(code: str) -> Iterator[tuple[int, str, str]]:
@@ -217,7 +246,6 @@ class Answers:
         self._on_text = on_text
         self._kinds: dict[_Tool, set[What]] = {}
         self._bodies: list[tuple[_Tool, bytes]] | None = [] if keeps else None
-        self._places: dict[_Place, set[str]] | None = None
         self._values: dict[bytes, list[bytes]] = {}
         self._spellings: dict[str, dict[str, set[str]]] = {}
         self._bytes = 0
@@ -264,11 +292,14 @@ class Answers:
                 told.append((tool, total))
         return told
 
-    def refusals(self) -> dict[str, str]:
-        """Gives the tools that have answered that they did not do what was asked, each with what it said first."""
-        found = ((of[1], _REFUSED.match(body)) for of, body in self._bodies or ())
+    def refusals(self, code: str) -> dict[str, str]:
+        """Gives the tools that have answered that they did not do what was asked, each with what it said first, unless
+        the script names what says so."""
+        found = ((of[1], said) for of, body in self._bodies or () if (said := _REFUSED.match(body)))
         return {
-            tool: said[0].decode("utf-8", "replace").strip('"') for tool, said in found if said is not None
+            tool: said[0].decode("utf-8", "replace").strip('"')
+            for tool, said in found
+            if said["flag"] is None or re.search(rf"\b{said['flag'].decode()}\b", code) is None
         }
 
     @property
@@ -297,13 +328,19 @@ class Answers:
         schema of its tools has the text."""
         told: list[ValueNote] = []
         compared = [*islice(_compared(code), MAX_COMPARED)]
+        own_code = _INPUT.sub("", code)
         for at, field, text in compared:
             if self._may_match(_pair(field, text), None):
                 continue
             alike = self._spelt(field).get(letters(text), ())
             had = [*sorted(alike)[:1]] if text not in alike else []
-            is_alike, found = bool(had), self._found(_texts_of(field))
-            if not alike and len(found) >= MIN_OF_FEW:
+            found = self._found(_texts_of(field))
+            is_alike = bool(had)
+            if not alike and len(text) >= MIN_SHARED and len({*found}) <= 2 * MAX_FEW:
+                near = rated_names(text, sorted({one.decode("utf-8", "replace") for one in found}))
+                is_alike = any(likeness >= MIN_LIKENESS for likeness, _ in near[:1])
+                had = [one for _, one in near if is_alike or _may_mean(text, one)][:1]
+            if not had and not alike and len(found) >= MIN_OF_FEW:
                 had = sorted(one.decode("utf-8", "replace") for one in {*found})
                 asked = {one[2] for one in compared if one[1] == field}
                 had = had if len(had) <= MAX_FEW and asked.isdisjoint(had) else []
@@ -313,7 +350,7 @@ class Answers:
                 rf"""(["'`])(?:{quoted})\1|\b{re.escape(field)}(?:\s?(?::|=(?!=))|\W{{1,3}}to\w{{0,6}}Case)"""
             )
             is_declared = bool(had) and json.dumps(text) in json.dumps(schemas)
-            if had and not is_declared and re.search(own, code) is None:
+            if had and not is_declared and re.search(own, own_code) is None:
                 said = f"No result of this run has '{text}' in `{field}`."
                 has = " or ".join(f"'{one}'" for one in had)
                 told.append(ValueNote(at, said, f"Results have {has}.", text, is_alike))
@@ -322,13 +359,67 @@ class Answers:
                 field = match["field"]
                 # What is named elsewhere, too, may be asked for there.
                 if code.count(field) == match[0].count(field) and self.holds(field, what):
-                    is_wrong = what in ("booleans", "seconds", "blocks")
+                    is_wrong = what not in ("nulls", "no empty text")
                     told.append(
                         ValueNote(
                             match.start("field"), f"`{field}` {said}.", hint.format(field), "", is_wrong
                         )
                     )
-        return told
+        return [*told, *self._of_forms(code), *self._of_units(code)]
+
+    def _of_forms(self, code: str) -> Iterator[ValueNote]:
+        """Tells of records that are found by a text which the others have in another form: in other case, or with zeros
+        before it."""
+        for match in islice(_JOINED.finditer(code), 0 if _NORMAL.search(code) else MAX_COMPARED):
+            field, other = match["key"] or match["one"], match["other"]
+            own, forms = Counter(self._found(_texts_of(field))), defaultdict[bytes, set[bytes]](set)
+            elsewhere = (
+                self._found(_texts_of(other))
+                if other
+                else [one for one, n in self._words.items() if n > own[one]]
+            )
+            others = {*elsewhere}
+            # One that is elsewhere as it is is found there.
+            odd = own.keys() if other == field else own.keys() - others
+            for one in odd | others:
+                forms[one.lower().lstrip(b"0") if other else one.lower()].add(one)
+            found = [same for same in forms.values() if len(same) > 1 and same & odd and same & others]
+            if found:
+                first, second = (one.decode("utf-8", "replace") for one in sorted(found[0])[:2])
+                said = f"Texts in `{field}` are compared as they are written: results have '{first}' and '{second}'."
+                hint = "Bring both into one form, such as with `.toLowerCase()`."
+                yield ValueNote(match.start(), said, hint, "", True)
+
+    def _of_units(self, code: str) -> Iterator[ValueNote]:
+        """Tells of sums of what results have in several currencies or units, where the script names none."""
+        for match in islice(_SUMMED.finditer(code), 0 if "urrenc" in code else MAX_COMPARED):
+            parts = re.split(r"\W+", match["chain"])[1:]
+            for unit in _UNITS:
+                kinds = sorted({one.decode("utf-8", "replace") for one in self._found(_texts_of(unit))})
+                fields = [
+                    one for one in parts if any({one, unit} <= names for names in self._places.values())
+                ]
+                if fields and 1 < len(kinds) <= MAX_FEW and re.search(rf"\b{unit}\b", code) is None:
+                    said = f"`{fields[0]}` is summed, and results have several `{unit}`: {', '.join(kinds)}."
+                    hint = "Sum each by itself, or convert them first."
+                    yield ValueNote(match.start("chain"), said, hint, "", True)
+                    return
+
+    @cached_property
+    def _places(self) -> dict[_Place, set[str]]:
+        """Holds the names of the members that objects have, by where they are."""
+        places = defaultdict[_Place, set[str]](set)
+        for of, body in self._bodies or ():
+            for path, names in _objects(body):
+                places[of, path].update(names)
+        return places
+
+    @cached_property
+    def _words(self) -> Counter[bytes]:
+        """Counts the words with a digit."""
+        return Counter(
+            word for _, body in self._bodies or () for word in _WORD.findall(body.replace(b"\\n", b" "))
+        )
 
     def _spelt(self, field: str) -> dict[str, set[str]]:
         """Gives the texts of the fields of this name, by their letters."""
@@ -344,6 +435,10 @@ class Answers:
             found = re.compile(pattern)
             self._values[pattern] = [one for _, body in self._bodies or () for one in found.findall(body)]
         return self._values[pattern]
+
+    def may_be_false(self, field: str) -> bool:
+        """Says whether an answer has such a field that is false, or may have."""
+        return self._may_match(rb'"%s\\*"\s*+:\s*+false\b' % _written(field), None)
 
     def may_say(self, text: str) -> bool:
         """Says whether an answer has such characters, or may have."""
@@ -365,11 +460,6 @@ class Answers:
             return None
         if compared:
             return ""
-        if self._places is None:
-            self._places = {}
-            for of, body in self._bodies or ():
-                for path, names in _objects(body):
-                    self._places.setdefault((of, path), set()).update(names)
         known = {place: names for place, names in self._places.items() if tool in (None, place[0])}
         alike = {place for place, names in known.items() if _are_alike(names - {field}, {*beside})}
         if not alike or any(field in known[place] for place in alike):
@@ -405,6 +495,12 @@ class Answers:
             if kinds and "value" not in kinds and not known_as_text:
                 found[key] = as_text(output, is_json=kinds == {"json text"})
         return found
+
+
+def _may_mean(text: str, one: str) -> bool:
+    """Says whether a text is a word of another, or begins as it does."""
+    begins = one[:MIN_SHARED].casefold() == text[:MIN_SHARED].casefold()
+    return begins or text.casefold() in re.split(r"\W+", one.casefold())
 
 
 def _written(text: str) -> bytes:
@@ -463,10 +559,20 @@ def _total_beyond(body: bytes) -> str | None:
         return None
     value = _parsed(body)
     value = _parsed(value) if isinstance(value, str) else value
-    members = value.items() if is_object(value) else ()
-    sizes = [len(one) for _, one in members if is_array(one)]
+    members = value if is_object(value) else {}
+    sizes = [len(one) for one in members.values() if is_array(one)]
+    # One level below, a count may be of anything.
+    below = [
+        item
+        for part in members.values()
+        if is_object(part)
+        for item in part.items()
+        if item[0][:5] == "total"
+    ]
     totals = [
-        (name, one) for name, one in members if _TOTAL.fullmatch(f'"{name}"'.encode("utf-8", "replace"))
+        (name, one)
+        for name, one in [*members.items(), *below]
+        if _TOTAL.fullmatch(json.dumps(name).encode("utf-8", "replace"))
     ]
     if len(sizes) != 1 or len(totals) != 1 or not isinstance(totals[0][1], int):
         return None
@@ -483,8 +589,12 @@ def _texts_of(field: str) -> bytes:
     return rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field)
 
 
-def _all_fit(pattern: re.Pattern[bytes], found: list[bytes]) -> bool:
-    return bool(found) and all(map(pattern.fullmatch, found))
+def _all_fit(pattern: bytes, found: list[bytes]) -> bool:
+    return bool(found) and all(re.fullmatch(pattern, one, re.DOTALL) for one in found)
+
+
+def _any_fits(pattern: bytes, found: list[bytes]) -> bool:
+    return any(re.fullmatch(pattern, one, re.DOTALL) for one in found)
 
 
 def _are_uneven(texts: list[bytes]) -> bool:
@@ -497,20 +607,35 @@ def _are_uneven(texts: list[bytes]) -> bool:
 def _are_disordered(texts: list[bytes]) -> bool:
     """Says whether texts are dates whose order as texts is not that of their times."""
     iso = [match.end() for match in map(_ISO.match, texts) if match is not None]
-    return _all_fit(_ODD_DATE, texts) and (len(iso) < len(texts) or len({*iso}) > 1)
+    return all(map(_ODD_DATE.fullmatch, texts)) and bool(texts) and (len(iso) < len(texts) or len({*iso}) > 1)
 
 
 _HOLDS: Final[Mapping[str, Callable[[list[bytes], list[bytes]], bool]]] = {
-    "booleans": lambda _, texts: _all_fit(_BOOLEAN, texts),
+    "booleans": lambda _, texts: _all_fit(rb"(?i:true|false|yes|no|y|n|on|off|0|1)", texts),
     "dates": lambda _, texts: _are_disordered([one for one in texts if one]),
-    "grouped": lambda _, texts: any(map(_GROUPED.fullmatch, texts)),
+    # More digits behind the first number, which dates, times and versions may have.
+    "grouped": lambda _, texts: _any_fits(
+        rb"-?\d{1,15}(?:\.\d{1,9})?(?:,\d| \d{3}\b|[^\d.:/ -][^\d.:/-]{0,2}\d)[^:/]{0,30}", texts
+    ),
+    "lists as JSON": lambda _, texts: _all_fit(rb"\[(?:\s*[\[{\]\d].*)?", texts),
+    "no digit first": lambda _, texts: bool(texts) and not _any_fits(rb"\s*[-+.]?\d.*", texts),
     "no empty text": lambda others, texts: b"null" in others and b"" not in texts,
     "nulls": lambda others, _: b"null" in others,
-    "numbers": lambda _, texts: _are_uneven(texts),
+    "numbers": lambda _, texts: _are_uneven([one for one in texts if one]),
     "objects": lambda others, _: b"{" in others,
-    "seconds": lambda others, _: _all_fit(_SECONDS, [one for one in others if one[:1].isdigit()]),
-    "unread dates": lambda _, texts: any(map(_UNREAD_DATE.fullmatch, texts)),
+    # Times from 1973 on: seconds, taken for milliseconds, are of the first months of 1970.
+    "seconds": lambda others, _: _all_fit(rb"[1-9]\d{8,9}(?:\.\d{1,9})?", _numbers(others)),
+    "milliseconds": lambda others, _: _all_fit(rb"[1-9]\d{11,12}", _numbers(others)),
+    # What no Date reads, or what it takes for another one.
+    "unread dates": lambda _, texts: _any_fits(
+        rb"(?:\d{6,15}|\d{8}T\d{4,6}|\d{1,2}\.\d{1,2}\.\d{4}|(?:1[3-9]|2\d|3[01])[/-]\d{1,2}[/-]\d{4}).{0,30}",
+        texts,
+    ),
     "words": lambda _, texts: bool(texts) and not any(map(_NUMBER.fullmatch, texts)),
     "zones": lambda _, texts: len({zone[1] for zone in map(_TIME.fullmatch, texts) if zone is not None}) > 1,
 }
 """Tells of the values of a field, which are texts and others, whether they are such."""
+
+
+def _numbers(others: list[bytes]) -> list[bytes]:
+    return [one for one in others if one[:1].isdigit()]

@@ -45,7 +45,7 @@ _BEGINNING: Final = re.compile(r"(?<=\")1970-01-\d\d")
 """Matches the date that becomes of null, and of seconds."""
 
 _OF_PAGES: Final = re.compile(
-    r"(?i:cursor|token|next|more|offset|skip|\bpages?\b|last_?page|total_?(?:count|items|pages|results))"
+    r"(?i:cursor|token|next|more|truncated|incomplete|offset|skip|\bpages?\b|last_?page|total_?(?:count|items|pages|results))"
     r"|\.total\b|\{[^{}]{0,80}\btotal\b[^{}]{0,80}\}\s{0,3}\}?\s{0,3}=(?![=>])"
     r"|\b(?:first|limit|max\w{0,20}|n|page_?[sS]ize|per_?[pP]age|top)[\"']?\s?:\s?[1-4]?\d\b"
 )
@@ -260,7 +260,7 @@ def _of_refusals(side: SideCheck) -> list[Diagnostic]:
             message=f"`{shown(tool)}` has answered, and not failed: {shorten(said, MAX_QUOTED_CHARS)}",
             hint="Look at what it answers before you count it as done.",
         )
-        for tool, said in side.answers.refusals().items()
+        for tool, said in side.answers.refusals(side.code).items()
     ]
 
 
@@ -303,8 +303,16 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
             look = partial(side.answers.place_of, name, fault.beside, fault.tool, about.compared)
             around = await asyncio.to_thread(look)
         if around:
-            way = f": read `{about.subject}.{around}.{name}`" if about.subject else ""
+            is_path = about.subject and re.fullmatch(r"[\w$.]+", around)
+            way = f": read `{about.subject}.{around}.{name}`" if is_path else ""
             fault = replace(fault, hint=f"`{name}` is in `{around}`{way}.")
+        # What only a good answer has is read where one was asked for.
+        is_other_branch = around is None and any(
+            f"{about.subject}.{flag}" in side.code and side.answers.may_be_false(flag)
+            for flag in re.findall(r"(\w+): boolean", about.receiver)
+        )
+        if is_other_branch and not failed:
+            continue
         if name and not failed:
             fault = replace(fault, message=f"{fault.message} No result of this run had it there.")
         if failed or around != "":

@@ -6,16 +6,16 @@ script that compares with several names for the same thing, of which one is decl
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
-from cellblock.script.trees import Nodes, field, operator_of
-from cellblock.types.check.parsed import AROUND, EQUALITIES, text_of
+from cellblock.script.trees import field
+from cellblock.types.check.parsed import AROUND, text_of
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
@@ -39,12 +39,13 @@ _UNION: Final = re.compile(
 )
 _PRINTED: Final = re.compile(rf"{_LITERAL}(?>(?: \| {_LITERAL})*)")
 
-_COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
+_COMPARED: Final = re.compile(rb"""(?:[!=]==?|\bcase)\s*+["'`]([^"'`]++)|["'`]([^"'`]++)["'`]\s*+[!=]==?""")
 """Matches a comparison with a text, on either side."""
 
-_JOINED: Final = frozenset(["||", "&&"])
-_ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
-"""Names nodes in which a text is no value of what is around them."""
+_GIVEN: Final = rb"""(?<![\w$])%s\s*(?:\?\?=|:|=)(?![=>])[^;\n]{0,200}["'`]"""
+_TEXT_IN: Final = re.compile(rb"""["'`]""")
+_ENDS: Final = (b";", b"{", b"}")
+_END: Final = re.compile(rb"[;{}]")
 
 
 def may_compare(number: int, node: Node) -> bool:
@@ -57,12 +58,12 @@ class Comparisons:
     """Looks at the comparisons of one script.
 
     Args:
-        nodes: Its nodes.
+        code: Its text.
         declarations: What it was checked against.
     """
 
-    def __init__(self, nodes: Nodes, declarations: str) -> None:
-        self._nodes = nodes
+    def __init__(self, code: bytes, declarations: str) -> None:
+        self._code = code
         self._declarations = declarations
 
     def foreign(self, message: str, node: Node) -> tuple[str, tuple[str, ...], Node] | None:
@@ -83,7 +84,7 @@ class Comparisons:
             printed = frozenset(re.findall(_LITERAL, shown) if _PRINTED.fullmatch(shown) else ())
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
-                if choices and not self._is_own(of) and not _is_covered(node, value, choices):
+                if choices and not self._is_own(of) and not self._is_covered(node, value, choices):
                     return value, choices, of
         return None
 
@@ -91,10 +92,6 @@ class Comparisons:
     def _unions(self) -> list[frozenset[str]]:
         found = {match[0] for match in _UNION.finditer(self._declarations)}
         return [frozenset(re.findall(_LITERAL, text)) for text in sorted(found) if text[0] != "/"]
-
-    @cached_property
-    def _assigned(self) -> set[bytes]:
-        return set(_assigned_texts(self._nodes))
 
     def _choices(self, value: str, printed: frozenset[str]) -> tuple[str, ...]:
         """Gives the texts of the declared enum that a type is, or is what an `if` has left of; none where it has the
@@ -109,10 +106,18 @@ class Comparisons:
         return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
 
     def _is_own(self, of: Node) -> bool:
-        """Says whether what is compared may have a value that the script itself has given."""
-        if of.type in ("member_expression", "identifier"):
-            return text_of(field(of, "property") or of) in self._assigned
-        return any(True for _ in _texts_in(of))
+        """Says whether what is compared may have a text, or a type, that the script itself has given."""
+        if of.type not in ("member_expression", "identifier"):
+            return _TEXT_IN.search(of.text or b"") is not None
+        return re.search(_GIVEN % re.escape(text_of(field(of, "property") or of)), self._code) is not None
+
+    def _is_covered(self, node: Node, value: str, choices: tuple[str, ...]) -> bool:
+        """Says whether the declared text that was meant is compared with beside this, if it is known which."""
+        start = max(self._code.rfind(end, 0, node.start_byte) for end in _ENDS)
+        beside = _END.split(self._code[start + 1 :], maxsplit=1)[0]
+        compared = {json.dumps((one or other).decode()) for one, other in _COMPARED.findall(beside)}
+        near = nearest_names(value, choices, limit=1)
+        return not compared.isdisjoint(near or choices)
 
 
 # ---- in the tree -------------------------------------------------------------------------------------------
@@ -138,60 +143,3 @@ def _bare(node: Node) -> Node:
     while node.type in AROUND and node.named_children:
         node = node.named_children[0]
     return node
-
-
-def _assigned_texts(nodes: Nodes) -> Iterator[bytes]:
-    """Gives the names of variables and members that the script gives texts of its own, or types."""
-    for name in nodes["given"]:
-        around = name.parent
-        value = field(around, "value") or field(around, "right")
-        if field(around, "type") is not None or (value is not None and any(True for _ in _texts_in(value))):
-            yield text_of(field(name, "property") or name)
-
-
-def _texts_in(value: Node) -> Iterator[Node]:
-    """Gives the texts that an expression's value may be."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if node.type in ("string", "template_string"):
-            yield node
-        elif node.type == "binary_expression":
-            if operator_of(node) not in EQUALITIES:
-                stack.extend(node.named_children)
-        elif node.type == "ternary_expression":
-            stack.extend(node.named_children[1:])
-        elif node.type not in _ELSEWHERE and not node.type.endswith(("function", "function_expression")):
-            stack.extend(node.named_children)
-
-
-def _is_covered(node: Node, value: str, choices: tuple[str, ...]) -> bool:
-    """Says whether the declared text that was meant is compared with beside this, if it is known which."""
-    alternatives = _alternatives(node)
-    found = [
-        text
-        for text in choices
-        if re.search(_COMPARED % ((re.escape(text[1:-1].encode()),) * 2), alternatives)
-    ]
-    near = nearest_names(value, choices, limit=1)
-    return bool(found) and (not near or near[0] in found)
-
-
-def _alternatives(node: Node) -> bytes:
-    """Gives the source of the alternatives that a comparison is one of: around it, or of the cases that run into its
-    own, and those that it runs into."""
-    case = node.parent
-    if node.type == "binary_expression" or case is None or case.parent is None:
-        top = node
-        while (parent := top.parent) is not None and (
-            parent.type in AROUND or operator_of(parent) in _JOINED
-        ):
-            top = parent
-        return top.text or b""
-    first = last = case
-    while (before := first.prev_named_sibling) is not None and field(before, "body") is None:
-        first = before
-    while field(last, "body") is None and (after := last.next_named_sibling) is not None:
-        last = after
-    start = case.parent.start_byte
-    return (case.parent.text or b"")[first.start_byte - start : last.end_byte - start]

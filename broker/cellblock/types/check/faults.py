@@ -203,7 +203,7 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str], is_few: bool) ->
     ):
         return False
     # A list under another name than any that there is.
-    is_list = not WRAPPERS.isdisjoint(members) and complaint.name.endswith("s")
+    is_list = not {"value", *WRAPPERS}.isdisjoint(members) and complaint.name.endswith("s")
     is_in_vain = complaint.guard != "asked" and not is_few
     meant = {*members} if is_list or is_in_vain else alike
     return bool(meant) and complaint.read.isdisjoint(meant)

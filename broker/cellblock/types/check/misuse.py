@@ -33,7 +33,7 @@ COMPLAINED: Final = (
     ),
     (
         r"types '(?:\{ [^']*\}|[A-Z]\w*)' and '(?:string|number)' have no overlap",
-        r"(?P<object>[\w$.]+)\s*[!=]==?.*",
+        r"(?P<object>[\w$.]+(?:\[[^\[\]]*\])?)\s*[!=]==?.*",
         "`{object}` is an object, which equals no text or number.",
         "Compare a member of it.",
         "",
@@ -119,7 +119,7 @@ COMPLAINED: Final = (
         r"Operator '[<>]=?' cannot be applied to types '(?:string' and 'number|number' and 'string)'",
         r"(?:[^<>]*\.(?P<left>[\w$]++) [<>]=? [^'\"`]+|[^'\"`]+ [<>]=? [^<>]*\.(?P<right>[\w$]++))",
         "A text that is no number is compared with a number, which is never true.",
-        "Make a number of it: `Date.parse(…)` where it is a date.",
+        "Make a number of it: `Date.parse(…)` of a date, `parseFloat(…)` of a number with a unit.",
         "",
     ),
     (
@@ -353,8 +353,8 @@ WRITTEN: Final = {
         _IS % "string",
     ),
     "wordy": (
-        "`{0}` is text and no number: to subtract it gives NaN.",
-        "Take times of dates, `Date.parse(….{0})`; order texts with `a.{0}.localeCompare(b.{0})`.",
+        "`{0}` is text and no number: to reckon with it gives NaN.",
+        "Take its digits, time (`Date.parse(….{0})`), or order texts with `a.{0}.localeCompare(b.{0})`.",
         rf"{_IS % 'string'}|\(property\) [\w$.]+: \\?[\"'](?=[^\n]*\|)",
     ),
     "unseeded": (
@@ -388,19 +388,34 @@ WRITTEN: Final = {
         IS_OBJECT,
     ),
     "grouped": (
-        "`{0}` has commas between its digits: `Number` of it is NaN, and `parseFloat` stops at the comma.",
-        "Take them out: `Number(….{0}.replaceAll(',', ''))`.",
+        "`{0}` has more behind its first digits: `Number` of it is NaN, and `parseFloat` stops there.",
+        "Take commas out, `Number(….{0}.replaceAll(',', ''))`; read each part, and its unit.",
         _IS % "string",
     ),
     "misread": (
-        "`{0}` is a date with the day first, or without `-`, which a Date cannot read, or reads wrongly.",
-        "Take it apart, and make a date as in 2025-03-01.",
+        "`{0}` is a number in a text, or a date with the day first or without `-`: a Date reads it wrongly, or not.",
+        "Take it apart, and make a date as in 2025-03-01; of a number, `new Date(Number(….{0}))`.",
         _IS % "string",
     ),
     "started": (
         "`{0}[…]` is undefined at first, and gives NaN.",
         "Begin with 0: `{0}[…] = ({0}[…] ?? 0) + …`.",
         r": \{\}[\"']\}",
+    ),
+    "unnumbered": (
+        "`{0}` begins with no digit: to parse it as a number gives NaN.",
+        "Take away what is before the digits: `Number(….{0}.replace(/[^-.\\d]/g, ''))`.",
+        _IS % "string",
+    ),
+    "overlong": (
+        "`{0}` counts milliseconds already, as a Date does.",
+        "Leave the factor out: `new Date(….{0})`.",
+        _IS % "number",
+    ),
+    "counted": (
+        "`{0}` is JSON text, and its characters are counted.",
+        "Count what it holds: `JSON.parse(….{0}).length`.",
+        _IS % "string",
     ),
     "spliced": (
         "`splice` while a loop goes over the same list makes it skip elements.",
@@ -464,6 +479,9 @@ OF_TEXTS: Final = {
     "misdated": "dates",
     "seconds": "seconds",
     "zoned": "zones",
+    "unnumbered": "no digit first",
+    "overlong": "milliseconds",
+    "counted": "lists as JSON",
     "grouped": "grouped",
     "misread": "unread dates",
     "identical": "objects",
@@ -521,6 +539,10 @@ QUERY: Final = r"""
 
 (binary_expression operator: "??" right: (binary_expression
  left: [(number) (string)] operator: ["<" "<=" ">" ">=" "===" "=="]) @bound)
+
+((member_expression object: (member_expression property: (property_identifier) @counted)
+  property: (property_identifier) @length)
+ (#eq? @length "length"))
 
 ((member_expression
   object: [(identifier) @sized (member_expression property: (property_identifier) @sized)]
@@ -582,6 +604,14 @@ QUERY: Final = r"""
 
 (unary_expression operator: "+" argument: (member_expression property: (property_identifier) @grouped))
 
+((call_expression function: (identifier) @function
+  arguments: (arguments . (member_expression property: (property_identifier) @unnumbered)))
+ (#match? @function "^parse(Float|Int)$"))
+
+((new_expression constructor: (identifier) @date arguments: (arguments . (binary_expression
+  left: (member_expression property: (property_identifier) @overlong) operator: "*" right: (number)) .))
+ (#eq? @date "Date"))
+
 ((new_expression constructor: (identifier) @date arguments: (arguments .
   (member_expression property: (property_identifier) @misread) .))
  (#eq? @date "Date"))
@@ -594,6 +624,8 @@ QUERY: Final = r"""
  left: (parenthesized_expression (binary_expression operator: ["||" "??"] right: (number)))
  operator: "+"
  right: [(identifier) @added (member_expression property: (property_identifier) @added)])
+
+(binary_expression left: (number) operator: "+" right: (member_expression property: (property_identifier) @added))
 
 ((for_in_statement operator: "in"
   right: [(identifier) @keyed (member_expression property: (property_identifier) @keyed)]
@@ -804,9 +836,13 @@ QUERY: Final = r"""
  (#match? @spliced "^for *\\(let (\\w{1,60}) = 0; \\1 < (\\w{1,60})\\.length;(.|\n)*\\b\\2\\.splice\\(\\1, 1\\)")
  (#not-match? @spliced "\\b(break|return)\\b|\\w ?--|--\\w|- ?1\\b|-= ?1"))
 
-(binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
+(binary_expression left: (member_expression property: (property_identifier) @wordy) operator: ["-" "*" "/"])
 
-(binary_expression operator: "-" right: (member_expression property: (property_identifier) @wordy))
+(binary_expression operator: ["-" "*" "/"] right: (member_expression property: (property_identifier) @wordy))
+
+((call_expression function: (identifier) @function
+  arguments: (arguments . (member_expression property: (property_identifier) @wordy)))
+ (#eq? @function "Number"))
 
 ((call_expression function: (member_expression property: (property_identifier) @unseeded)
   arguments: (arguments . (arrow_function body: (binary_expression operator: "+")) .))

@@ -273,7 +273,7 @@ def judge(
     source = shown.source
     # It was parsed in another thread.
     source.meanings.deadline = time.thread_time() + PARSE_BOUND_SECONDS
-    comparisons = Comparisons(source.found, declarations)
+    comparisons = Comparisons(source.raw, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
     complaints = filter(None, (_complaint(item, source, declarations, comparisons) for item in found))
@@ -307,7 +307,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
         for name, node in captured(small, query, typescript=typescript) if small else ():
             at, text = source.position(node), source.text(node)
             # What is read elsewhere, too, may be asked for because it might be missing, or be given a value there.
-            only = {"always": text, "started": f"{text}["}.get(name)
+            only = {"always": text, "counted": text, "started": f"{text}["}.get(name)
             if name in WRITTEN and (only is None or source.code.count(only) == 1):
                 said, hint, described = WRITTEN[name]
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
@@ -421,7 +421,11 @@ def _of_member(
         or not _is_known(last, declarations)
         or (is_settled and name in ("reason", "value"))
         # To the compiler, an object with a spread one of computed keys has none of these.
-        or (receiver.startswith("{") and "...Object.fromEntries(" in source.code)
+        or (
+            receiver.startswith("{")
+            and "...Object.fromEntries(" in source.code
+            and not source.json_texts.tool(read)
+        )
         or (is_union and re.search(rf"\b{re.escape(name)}\b", declarations))
     ):
         return None

@@ -366,7 +366,7 @@ async def test_what_a_script_does_with_reason_is_not_told(closed: Faults, code: 
             "const r = await t.list_files({}); for (const one of r.content.split('x')) console.log(one);",
             False,
         ),
-        ("const r = await t.list_files({}); if (r.content.length > 9) console.log(1);", False),
+        ("const r = await t.list_files({}); if (r.content.length > 9) console.log(r.content);", False),
     ],
 )
 async def test_the_characters_of_the_one_text_in_an_object_are_told(
