@@ -71,7 +71,7 @@ _ODD_DATE: Final = re.compile(
 _OF_ANSWERS: Final = {
     "a number alone": re.compile(rb'\A"?-?\d{1,30}(?:\.\d{1,30})?"?\Z'),
     "header": re.compile(
-        rb'\A"[A-Za-z_][\w .]*(?:[,;|][A-Za-z_][\w .]*)+(?:\\r)?\\n[^"\\]*[,;|][^"\\]*\d[^"\\]*\\'
+        rb'\A"[A-Za-z_][\w .]*(?:[,;|][A-Za-z_][\w .]*)+(?:\\r)?\\n[^"\\,;|]*[,;|][^"\\\d]*\d[^"\\]*\\'
     ),
     "blocks": re.compile(rb'"type":\s*+"text".*"type":\s*+"text"', re.DOTALL),
 }
@@ -180,7 +180,7 @@ OF_VALUES: Final = (
     (
         re.compile(
             r"\.(?P<field>split)\((?:([\"'`])\\n\2|/\\r\?\\n/)\)"
-            r"(?!(?s:.*)(?:slice|shift|splice|\.\.\.|let \w+ = 1;|> 0\b|length - 1|\[0\]))(?s:.){0,400}?\.length"
+            r"(?!(?s:.){0,800}?(?:slice|shift|splice|\.\.\.|let \w+ = 1;|> 0\b|length - 1|\[0\]))(?s:.){0,400}?\.length"
         ),
         "header",
         "gives the header of a table as a line, too",

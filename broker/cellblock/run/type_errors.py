@@ -309,7 +309,7 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
         # What only a good answer has is read where one was asked for.
         is_other_branch = around is None and any(
             f"{about.subject}.{flag}" in side.code and side.answers.may_be_false(flag)
-            for flag in re.findall(r"(\w+): boolean", about.receiver)
+            for flag in re.findall(r"\b(\w+): boolean", about.receiver)
         )
         if is_other_branch and not failed:
             continue
