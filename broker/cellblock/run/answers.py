@@ -133,8 +133,8 @@ _WORD: Final = re.compile(rb"[\w@.-]{0,40}\d[\w@.-]{0,40}")
 _SUMMED: Final = re.compile(r"\+=? ?(?:Number\(|parseFloat\(|\+)?(?P<chain>[\w$]+(?:\??\.[\w$]+)+)")
 _UNITS: Final = ("currency", "currency_code", "currencyCode", "period", "unit", "units", "uom")
 
-QUICK_BYTES: Final = 128 * 1024
-"""Bounds the answers that are looked through on the loop: for `MAX_COMPARED` comparisons in 20 ms."""
+QUICK_BYTES: Final = 256 * 1024
+"""Bounds what is looked through on the loop, the bytes of the answers for each use of a field: in 30 ms."""
 
 OF_VALUES: Final = (
     (
@@ -205,10 +205,10 @@ def made_in(text: str) -> str | None:
     return None if found is None else found[0]
 
 
-def asks_of_values(code: str) -> bool:
-    """Says whether values of this run can show that a script does something wrong."""
+def value_uses(code: str) -> int:
+    """Counts the uses of fields in a script whose values in this run can show that it does something wrong."""
     patterns = (row[0] for row in (*COMPARED, *OF_VALUES, (_JOINED,), (_SUMMED,)))
-    return any(pattern.search(code) for pattern in patterns)
+    return sum(1 for pattern in patterns for _ in islice(pattern.finditer(code), MAX_COMPARED))
 
 
 def _compared(code: str) -> Iterator[tuple[int, str, str]]:
@@ -302,10 +302,9 @@ class Answers:
             if said["flag"] is None or re.search(rf"\b{said['flag'].decode()}\b", code) is None
         }
 
-    @property
-    def are_light(self) -> bool:
-        """Says whether they may be looked through on the loop."""
-        return self._bytes <= QUICK_BYTES
+    def are_light(self, uses: int) -> bool:
+        """Says whether they may be looked through on the loop for so many uses of fields."""
+        return self._bytes * uses <= QUICK_BYTES
 
     def has(self, server_id: str, tool: str) -> bool:
         """Says whether a tool has answered."""
@@ -392,14 +391,15 @@ class Answers:
 
     def _of_units(self, code: str) -> Iterator[ValueNote]:
         """Tells of sums of what results have in several currencies or units, where the script names none."""
-        for match in islice(_SUMMED.finditer(code), 0 if "urrenc" in code else MAX_COMPARED):
-            parts = re.split(r"\W+", match["chain"])[1:]
-            for unit in _UNITS:
-                kinds = sorted({one.decode("utf-8", "replace") for one in self._found(_texts_of(unit))})
-                fields = [
-                    one for one in parts if any({one, unit} <= names for names in self._places.values())
-                ]
-                if fields and 1 < len(kinds) <= MAX_FEW and re.search(rf"\b{unit}\b", code) is None:
+        sums = [*islice(_SUMMED.finditer(code), 0 if "urrenc" in code else MAX_COMPARED)]
+        for unit in _UNITS if sums else ():
+            kinds = sorted({one.decode("utf-8", "replace") for one in self._found(_texts_of(unit))})
+            if not 1 < len(kinds) <= MAX_FEW or re.search(rf"\b{unit}\b", code) is not None:
+                continue
+            beside = set[str]().union(*(names for names in self._places.values() if unit in names))
+            for match in sums:
+                fields = [one for one in re.split(r"\W+", match["chain"])[1:] if one in beside]
+                if fields:
                     said = f"`{fields[0]}` is summed, and results have several `{unit}`: {', '.join(kinds)}."
                     hint = "Sum each by itself, or convert them first."
                     yield ValueNote(match.start("chain"), said, hint, "", True)

@@ -17,7 +17,7 @@ from weakref import WeakMethod
 
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
-from cellblock.run.answers import Answers, asks_of_values
+from cellblock.run.answers import Answers, value_uses
 from cellblock.run.plan import Plan
 from cellblock.run.response import Diagnostic
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
@@ -71,7 +71,7 @@ class PastCheck:
     assumed: list[Assumed]
     revision: int
     checked: Checked
-    asks_of_values: bool
+    value_uses: int
     certain: Checked | None = None
 
 
@@ -224,12 +224,11 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        self.asks_of_values = (
-            kept.asks_of_values if kept else owner.checker is not None and asks_of_values(self.code)
-        )
+        is_checked = owner.checker is not None
+        self.value_uses = kept.value_uses if kept else value_uses(self.code) if is_checked else 0
         keeps = (
             kept is None
-            or self.asks_of_values
+            or self.value_uses > 0
             or any(fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults)
         )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
@@ -348,7 +347,7 @@ class SideCheck:
             if checked.gave_up is not None:
                 check.gave_up = checked
                 return
-            check.found = PastCheck(self._servers, assumed, revision, checked, self.asks_of_values)
+            check.found = PastCheck(self._servers, assumed, revision, checked, self.value_uses)
             self._owner.keep(key, check.found)
 
         check.is_alone = self._owner.under_way == sum(not task.done() for task in self._tasks)

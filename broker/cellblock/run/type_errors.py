@@ -139,8 +139,8 @@ class TypeErrors:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
         look, of_values = partial(side.answers.of_values, side.code, side.schemas), list[ValueNote]()
-        if side.asks_of_values:
-            of_values = look() if side.answers.are_light else await asyncio.to_thread(look)
+        if side.value_uses:
+            of_values = look() if side.answers.are_light(side.value_uses) else await asyncio.to_thread(look)
         told += _of_pages(side) + _of_refusals(side)
         if checked is None:
             side.tell_later(partial(_late, side))

@@ -208,7 +208,7 @@ def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> N
         # Again is no second one.
         for _ in range(2):
             checks.keep(
-                key_of(number, server), PastCheck((server,), [], 0, Checked(()), asks_of_values=False)
+                key_of(number, server), PastCheck((server,), [], 0, Checked(()), value_uses=0)
             )
     del server
     gc.collect()
@@ -220,7 +220,7 @@ def test_sessions_that_share_their_definitions_count_once() -> None:
     tools = tools_of(MAX_TOOLS)
     servers = [Entry("same", "same", "same", tools=tools, session=number) for number in range(30)]
     for number, server in enumerate(servers):
-        checks.keep(key_of(number, server), PastCheck((server,), [], 0, Checked(()), asks_of_values=False))
+        checks.keep(key_of(number, server), PastCheck((server,), [], 0, Checked(()), value_uses=0))
     assert list(checks._kept) == [key_of(number, server) for number, server in enumerate(servers)]
 
 
