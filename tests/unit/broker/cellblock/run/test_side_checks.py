@@ -207,9 +207,7 @@ def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> N
         watched.append(weakref.ref(server))
         # Again is no second one.
         for _ in range(2):
-            checks.keep(
-                key_of(number, server), PastCheck((server,), [], 0, Checked(()), value_uses=0)
-            )
+            checks.keep(key_of(number, server), PastCheck((server,), [], 0, Checked(()), value_uses=0))
     del server
     gc.collect()
     assert [number for number, one in enumerate(watched) if one() is not None] == list(range(40, 60))
