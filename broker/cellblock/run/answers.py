@@ -128,13 +128,13 @@ _JOINED: Final = re.compile(
 _NORMAL: Final = re.compile(r"to(?:Locale)?(?:Low|Upp)erCase|localeCompare|pad(?:Start|End)|normalize|/i\b")
 """Finds that a script brings texts into one form."""
 
-_WORD: Final = re.compile(rb"[\w@.-]{0,40}\d[\w@.-]{0,40}")
+_WORD: Final = re.compile(rb"(?<![\w@.-])[\w@.-]{0,40}\d[\w@.-]{0,40}")
 
 _SUMMED: Final = re.compile(r"\+=? ?(?:Number\(|parseFloat\(|\+)?(?P<chain>[\w$]+(?:\??\.[\w$]+)+)")
 _UNITS: Final = ("currency", "currency_code", "currencyCode", "period", "unit", "units", "uom")
 
-QUICK_BYTES: Final = 256 * 1024
-"""Bounds what is looked through on the loop, the bytes of the answers for each use of a field: in 30 ms."""
+QUICK_BYTES: Final = 128 * 1024
+"""Bounds what is looked through on the loop, the bytes of the answers for each use of a field: in 20 ms."""
 
 OF_VALUES: Final = (
     (
