@@ -256,6 +256,7 @@ async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_clie
     async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
         ann = Caller(served)
         name = (await ann.task(holding(file)))["taskId"]
+        await until(lambda: served.recorded(tool="hold") == 1, "it holds")
         await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
         await until(lambda: served.recorded(event="cancelled") == 1, "the call of the task is cancelled")
