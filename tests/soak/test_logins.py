@@ -233,7 +233,8 @@ class Campaign:
         async def knows(place: Place) -> bool:
             if place.daemon is None:
                 return True
-            response = await self._response(place, person, f"{person.name} look", durable=False)
+            # A client whose broker is killed may wait for ever.
+            response = await within(self._response(place, person, f"{person.name} look", durable=False), 30)
             if response["result"] is None:
                 self.counts[f"not known yet: {response['diagnostics']}"] += 1
                 return False
