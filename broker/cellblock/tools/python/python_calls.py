@@ -33,8 +33,7 @@ LONG_STEP_SECONDS: Final = 0.5
 stood still meanwhile."""
 
 SHORT_STEP_SECONDS: Final = 0.001
-"""Bounds a step of an async tool that counts as computing from end to end: to ask the kernel what a thread has computed
-takes as long as many such a step."""
+"""Bounds a step of an async tool that counts as computing from end to end; of a longer one the kernel is asked."""
 
 
 class AllBusy(Exception):
